@@ -2421,7 +2421,7 @@ create table trend_point (
     at timestamptz not null,
     -- Tasks that were scheduled.
     scheduled bigint not null default 0,
-    -- Runs that began, by how late they did: a number for each of the bounds of trends/rules.py, and one for later ones.
+    -- Runs that began, by how late they did: a number for each place of trends/rules.py.
     lateness bigint[] not null default '{}',
     -- Tasks that ended, dead letters among them.
     ended bigint not null default 0,
@@ -2442,6 +2442,19 @@ create table trend_point (
     primary key (minutes, lambda, at)
 );
 create index trend_point_by_time on trend_point (minutes, at);
+
+-- Objectives of lambdas (decision 0127).
+
+-- What operators promise of the starts of some lambdas, in place of what the settings say: `share` of the runs begin at most `start_within`
+-- after they could.
+create table start_objective (
+    -- A lambda, or a prefix that ends with an asterisk. The longest that fits a lambda holds for it.
+    lambda text collate "C" primary key check (octet_length(lambda) between 1 and 255 and lambda <> '*'),
+    share double precision not null check (share > 0 and share < 1),
+    -- One of the bounds by which starts are counted (config/live_sections.py).
+    start_within interval not null check (start_within > interval '0'),
+    changed_at timestamptz not null
+);
 
 -- Pools of workers, what the autoscaler plans for them, and which autoscaler leads.
 

@@ -187,7 +187,7 @@ select point.lambda, span.place,
         sum(point.lateness[1]), sum(point.lateness[2]), sum(point.lateness[3]), sum(point.lateness[4]), sum(point.lateness[5]),
         sum(point.lateness[6]), sum(point.lateness[7]), sum(point.lateness[8]), sum(point.lateness[9]), sum(point.lateness[10]),
         sum(point.lateness[11]), sum(point.lateness[12]), sum(point.lateness[13]), sum(point.lateness[14]), sum(point.lateness[15]),
-        sum(point.lateness[16]), sum(point.lateness[17])
+        sum(point.lateness[16]), sum(point.lateness[17]), sum(point.lateness[18]), sum(point.lateness[19]), sum(point.lateness[20])
     ]::int8[],
     sum(point.calls)::int8, sum(point.failed_calls)::int8
 from unnest(%(minutes)b::int2[], %(since)b::timestamptz[], %(until)b::timestamptz[])

@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         ProblemSession,
     )
     from duly.search.hit import SearchHit
-    from duly.slo.views import ServiceLevel, ServiceLevelSpan
+    from duly.slo.views import Objective, ServiceLevel, ServiceLevelSpan
     from duly.sync_client import Client
     from duly.tasks.handle import Handle, TypedTask
     from duly.tasks.keys import TaskKey
@@ -171,6 +171,7 @@ __all__ = [
     "NewToken",
     "NotificationTarget",
     "NotificationTest",
+    "Objective",
     "OnClosed",
     "OnConflict",
     "Outcome",
@@ -267,6 +268,7 @@ _LOADED_WHEN_NAMED = {
     "EventAddress": "events.address",
     **dict.fromkeys(("EventKey", "EventWaiter", "KeptEvent", "NewEvent", "SentEvent"), "events.event"),
     "SearchHit": "search.hit",
+    "Objective": "slo.views",
     "ServiceLevel": "slo.views",
     "ServiceLevelSpan": "slo.views",
     "Activity": "fleet.activity",

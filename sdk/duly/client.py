@@ -27,6 +27,7 @@ from duly.pools.calls import PoolCalls
 from duly.problems.calls import ProblemCalls
 from duly.sessions.calls import SessionCalls
 from duly.settings.calls import SettingCalls
+from duly.slo.calls import ObjectiveCalls
 from duly.task_output.calls import OutputCalls
 from duly.tasks import dead_letters
 from duly.tasks import reads as task_reads
@@ -77,6 +78,7 @@ class AsyncClient(
     CalendarCalls,
     ResourceCalls,
     PoolCalls,
+    ObjectiveCalls,
     GateCalls,
     AccessCalls,
     LambdaCalls,

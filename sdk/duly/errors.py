@@ -69,6 +69,7 @@ __all__ = [
     "UnknownCellError",
     "UnknownGateError",
     "UnknownLambdaError",
+    "UnknownObjectiveError",
     "UnknownPoolError",
     "UnknownResourceError",
     "UnknownSettingError",
@@ -266,6 +267,10 @@ class UnknownResourceError(DulyError):
 
 class UnknownCellError(DulyError):
     """No cell has this name; the message has the names of all. `duly cells` lists them."""
+
+
+class UnknownObjectiveError(DulyError):
+    """No objective of this lambda or prefix is set: `duly slo objectives` lists those that there are."""
 
 
 class UnknownPoolError(DulyError):

@@ -339,6 +339,9 @@ class Client(Blocking):
     reveal = blocking(AsyncClient.reveal)
     activity = blocking(AsyncClient.activity)
     service_levels = blocking(AsyncClient.service_levels)
+    put_objective = blocking(AsyncClient.put_objective)
+    delete_objective = blocking(AsyncClient.delete_objective)
+    objectives = blocking(AsyncClient.objectives)
     search = blocking(AsyncClient.search)
     audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
 

@@ -385,6 +385,8 @@ async def only_operators_of_all_lambdas_set_them(tenants, shop, mallory):
     for call in (
         mallory.put_breaker(OURS, 0.5),
         mallory.put_breaker(THEIRS, 0.5),
+        mallory.put_objective(OURS, 0.5, start_within=timedelta(seconds=1)),
+        mallory.delete_objective(OURS),
         mallory.set_settings({"store_consumer.poll_interval": "1s"}),
         mallory.settings(),
     ):

@@ -167,6 +167,13 @@ def test_a_namespace_that_has_a_gate_stays_where_it_is_for_the_gate_would_hold_n
     both.assign("mails", "b")
 
 
+def test_a_namespace_that_has_an_objective_stays_where_it_is(both: Administration, stores: list[str]) -> None:
+    execute(stores[0], "insert into start_objective values (%s, 0.9, '1 s', now())", "mail/send")
+
+    with pytest.raises(DirectoryError, match=r"of cell a: objectives do not move.*duly slo reset"):
+        both.assign("mail", "b")
+
+
 def test_an_assignment_that_was_killed_in_the_middle_is_said_takes_no_rows_and_is_completed_by_sync(
     both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

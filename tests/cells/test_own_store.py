@@ -59,7 +59,7 @@ def database_of(settings):
 async def calls_at(settings, minute):
     """Return how many calls the trends of a place have."""
     async with Store(settings) as store:
-        found = await trends.sums_of_times(store, [Time(1, minute, minute + MINUTE)], 1)
+        found = await trends.sums_of_times(store, [Time(1, minute, minute + MINUTE)])
     return [each.calls for each in found]
 
 

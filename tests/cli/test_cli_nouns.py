@@ -27,7 +27,7 @@ def test_every_noun_lists_gets_and_shows() -> None:
     assert {
         *("lambdas", "sessions", "graphs", "hosts", "gates", "queues", "tables", "resources", "dead-letters"),
         *("services", "grants", "tokens", "settings", "tasks", "backlog", "pools", "calendars", "events"),
-        *("breakers", "notifications"),
+        *("breakers", "notifications", "slo"),
     } == set(LISTED)
 
     for name, noun in LISTED.items():

@@ -12,6 +12,7 @@ from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_core.pools.rules import POOL_FIELDS
 from duly_frontend.gates.breakers import BREAKER_FIELDS
 from duly_frontend.gates.checks import GATE_FIELDS
+from duly_frontend.slo.service import OBJECTIVE_FIELDS
 from duly_frontend.time_tables.calendars import CALENDAR_FIELDS
 from duly_frontend.time_tables.definitions import TABLE_FIELDS
 from duly_frontend.time_tables.service import PAUSE_FIELDS
@@ -100,6 +101,13 @@ BREAKER = Command(
         ("failure_rate", "minimum", "window", "pause", "probes"), "a breaker has one: the help says the first"
     ),
     unchanging=frozenset({"lambda_name", "remove"}),
+)
+OBJECTIVE = Command(
+    words=("slo", "set", LAMBDA),
+    fields=OBJECTIVE_FIELDS,
+    options={("--share", "99.9"): {"share"}, ("--within", "1s"): {"start_within"}},
+    without_no=dict.fromkeys(OBJECTIVE_FIELDS, "an objective has both: `slo reset` removes it"),
+    unchanging=frozenset({"lambda_name"}),
 )
 TABLE = Command(
     words=("tables", "set", "nightly"),
@@ -210,11 +218,12 @@ POOL = Command(
     },
     unchanging=frozenset({"name", "expected_changed_at"}),
 )
-COMMANDS = (RESOURCE, GATE, BREAKER, TABLE, CALENDAR, PAUSE, POOL)
+COMMANDS = (RESOURCE, GATE, BREAKER, OBJECTIVE, TABLE, CALENDAR, PAUSE, POOL)
 REQUESTS = {
     "PutResourceRequest",
     "PutGateRequest",
     "PutBreakerRequest",
+    "PutObjectiveRequest",
     "PutTimeTablesRequest",
     "PauseTimeTablesRequest",
     "PutPoolsRequest",

@@ -56,6 +56,7 @@ _OF_FRONTEND = [
     "FrontendService",
     "InspectionService",
     "LimitService",
+    "ObjectiveService",
     "PoolService",
     "ProblemService",
     "OutputService",

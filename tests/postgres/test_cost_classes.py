@@ -82,6 +82,7 @@ OF_FEW_ROWS = {
     "notifications/notifications.sql",
     "postgres/catalogue.sql",
     "postgres/server.sql",
+    "slo/slo.sql",
 }
 """Their tables are small, or they read by key; what limits do to tasks is in functions, which test_store_plans.py knows."""
 FOR_PEOPLE = {

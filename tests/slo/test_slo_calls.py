@@ -130,7 +130,7 @@ async def test_calls_are_kept_while_the_store_is_away(store, monkeypatch):
     await calls.run_once()
 
     times = [Time(1, at + n * MINUTE, at + (n + 1) * MINUTE) for n in range(2)]
-    found = await trends.sums_of_times(store, times, 1)
+    found = await trends.sums_of_times(store, times)
     assert [(each.calls, each.failed_calls) for each in found] == [(2, 1), (1, 0)]
 
 
@@ -146,7 +146,7 @@ async def test_a_frontend_counts_calls_that_come_alone_and_over_streams(store, t
     await accepted.run_once()
 
     assert refused.code is grpc.StatusCode.INVALID_ARGUMENT
-    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)], 1)
+    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)])
     assert (found.calls, found.failed_calls) == (2, 0)
 
 
@@ -162,7 +162,7 @@ async def test_a_caller_that_asks_for_too_much_breaks_no_promise(store):
     await asyncio.gather(call(is_limited=True), call(is_limited=False))
     await accepted.run_once()
 
-    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)], 1)
+    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)])
     assert (found.calls, found.failed_calls) == (1, 1)
 
 
@@ -194,7 +194,7 @@ async def test_a_call_that_gets_no_turn_because_of_its_own_caller_breaks_no_prom
     await accepted.run_once()
 
     assert second.code is code
-    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)], 1)
+    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)])
     assert (found.calls, found.failed_calls) == (1, 0)
 
 
@@ -220,7 +220,7 @@ async def test_runs_and_calls_are_each_counted_since_their_own_first(store, clie
 
 def an_answer(good, total, at):
     level = Level(ServiceLevelIndicator.STARTS, LAMBDA, 0.95, [Span(timedelta(days=28), good, total)], at)
-    said = inspection_pb2.GetServiceLevelsResponse(levels=[level_to_wire(level, timedelta(seconds=5))])
+    said = inspection_pb2.GetServiceLevelsResponse(levels=[level_to_wire(level)])
     said.at.CopyFrom(to_timestamp(at))
     return said
 

@@ -86,7 +86,7 @@ def test_a_short_window_counts_since_its_own_begin_and_warns_by_three_days():
         Time(60, NOW - 3 * DAY, NOW - DAY): {3 * DAY},
         Time(60, NOW - DAY, NOW): {6 * HOUR, DAY, 3 * DAY},
     }
-    sums = [Sum("", time, time.since, None, 1_000, 900, 0, 0) for time in times]
+    sums = [Sum("", time, time.since, None, [900, *[0] * 15, 100], 0, 0) for time in times]
 
     _, starts = levels_of(sums, times, settings, ())
 

@@ -36,6 +36,8 @@ from duly_wire.v1 import (
     inspection_pb2,
     limits_pb2,
     limits_pb2_grpc,
+    objectives_pb2,
+    objectives_pb2_grpc,
     pools_pb2,
     pools_pb2_grpc,
     registry_pb2,
@@ -156,6 +158,18 @@ BREAKER = Thing(
     defaults={"minimum": 20, "window": duration(60), "pause": duration(30), "probes": 3},
     never_unset=frozenset({"failure_rate"}),
     not_settable=frozenset({"lambda", "owner", "changed_at", "state", "state_since", "ended", "failed"}),
+)
+OBJECTIVE = Thing(
+    method="ObjectiveService/PutObjective",
+    kind=objectives_pb2.Objective,
+    key={"lambda": LAMBDA},
+    whole={"share": 0.95, "start_within": duration(60)},
+    others={"share": 0.5, "start_within": duration(120)},
+    with_others={},
+    cleared={},
+    defaults={},
+    never_unset=frozenset({"share", "start_within"}),
+    not_settable=frozenset({"lambda", "changed_at"}),
 )
 RESOURCE = Thing(
     method="LimitService/PutResource",
@@ -326,7 +340,7 @@ POOL = Thing(
     never_unset=frozenset({"lambdas", "maximum", "driver"}),
     not_settable=frozenset({"name"}),
 )
-THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE, CALENDAR, POOL)
+THINGS = (GATE, BREAKER, OBJECTIVE, RESOURCE, TIME_TABLE, CALENDAR, POOL)
 NEEDED = {"rate.units", "catch_up", "calendar"}
 """Not removed alone from `whole`, for what depends on them."""
 
@@ -347,7 +361,7 @@ OTHERWISE = {
 """RPCs that change something, and why no field of theirs can be erased by a call that does not name it."""
 MODULES = (
     access_pb2, controller_pb2, explain_pb2, fleet_pb2, frontend_pb2, gates_pb2, graphs_pb2, hsc_pb2, inspection_pb2,
-    limits_pb2, pools_pb2, registry_pb2, sessions_pb2, settings_pb2, time_tables_pb2,
+    limits_pb2, objectives_pb2, pools_pb2, registry_pb2, sessions_pb2, settings_pb2, time_tables_pb2,
 )  # fmt: skip
 CHANGING = (
     "Put",
@@ -386,6 +400,7 @@ async def apply(frontend, task_states):  # noqa: PLR0915 (one place knows how ea
     limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
 
     pools = pools_pb2_grpc.PoolServiceStub(frontend.channel)
+    objectives = objectives_pb2_grpc.ObjectiveServiceStub(frontend.channel)
 
     async def read(thing):
         if thing is GATE:
@@ -393,6 +408,9 @@ async def apply(frontend, task_states):  # noqa: PLR0915 (one place knows how ea
             return now
         if thing is BREAKER:
             (now,) = (await gates.ListBreakers(gates_pb2.ListBreakersRequest())).breakers
+            return now
+        if thing is OBJECTIVE:
+            (now,) = (await objectives.ListObjectives(objectives_pb2.ListObjectivesRequest())).objectives
             return now
         if thing is RESOURCE:
             found = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources[0]
@@ -414,6 +432,9 @@ async def apply(frontend, task_states):  # noqa: PLR0915 (one place knows how ea
             return await gates.PutGate(gates_pb2.PutGateRequest(gate=asked, update_mask=masked))
         if thing is BREAKER:
             return await gates.PutBreaker(gates_pb2.PutBreakerRequest(breaker=asked, update_mask=masked))
+        if thing is OBJECTIVE:
+            request = objectives_pb2.PutObjectiveRequest(objective=asked, update_mask=masked)
+            return await objectives.PutObjective(request)
         if thing is RESOURCE:
             masks = {} if masked is None else {"database": masked}
             request = limits_pb2.PutResourceRequest(resources=[asked], update_masks=masks)
@@ -437,7 +458,7 @@ async def apply(frontend, task_states):  # noqa: PLR0915 (one place knows how ea
 
     async def why_not(thing, asked, mask):
         """The message with which it is refused."""
-        if thing in (GATE, BREAKER):
+        if thing in (GATE, BREAKER, OBJECTIVE):
             return (await refusal(put(thing, asked, mask))).message
         answer = await put(thing, asked, mask)
         assert answer.error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT, answer
@@ -449,6 +470,8 @@ async def apply(frontend, task_states):  # noqa: PLR0915 (one place knows how ea
             await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["night"]))
         elif thing is BREAKER:
             await gates.DeleteBreakers(gates_pb2.DeleteBreakersRequest(lambdas=[LAMBDA]))
+        elif thing is OBJECTIVE:
+            await objectives.DeleteObjectives(objectives_pb2.DeleteObjectivesRequest(lambdas=[LAMBDA]))
         elif thing is RESOURCE:
             await limits.DeleteResource(limits_pb2.DeleteResourceRequest(names=["database"]))
         elif thing is POOL:
@@ -628,6 +651,7 @@ async def test_what_a_new_thing_does_not_name_is_the_default(apply, thing):
     needed = {
         "PutGate": {"kind": gates_pb2.GATE_KIND_PAUSE, "scope.lambda": LAMBDA},
         "PutBreaker": {"failure_rate": 0.5},
+        "PutObjective": {"share": 0.5, "start_within": duration(1)},
         "PutResource": {"capacity": 3},
         "PutTimeTables": {"lambda": LAMBDA, "cron": "@daily"},
         "PutCalendars": {"note": "new"},

@@ -1,5 +1,6 @@
 """How late runs began, kept as numbers for bounds: percentiles lie beside the true ones, and the share on time is exact."""
 
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -40,7 +41,7 @@ def test_the_share_that_began_on_time_is_exact(lateness, within):
 def test_a_percentile_lies_within_the_bounds_of_the_true_one(lateness, share):
     ranked = sorted(lateness)
     true = ranked[max(0, -(-share * len(ranked) // 1).__int__() - 1)]
-    place = place_of(true)
+    place = bisect_left(LATENESS_BOUNDS, true)
     low = LATENESS_BOUNDS[place - 1] if place else 0.0
     high = LATENESS_BOUNDS[min(place, len(LATENESS_BOUNDS) - 1)]
 

@@ -205,17 +205,18 @@ async def test_days_are_summed_from_their_hours_with_calls(store, wall, measurin
 
     (found,) = await points(store, minutes=1_440, at=day, length=timedelta(days=2))
     assert (found.at, found.started) == (day, 48)
-    (summed,) = await trends.sums_of_times(store, [Time(1_440, day, day + HOUR)], 1)
-    assert (summed.runs, summed.on_time, summed.calls, summed.failed_calls) == (48, 48, 240, 24)
+    (summed,) = await trends.sums_of_times(store, [Time(1_440, day, day + HOUR)])
+    assert (sum(summed.lateness), summed.lateness[0]) == (48, 48)
+    assert (summed.calls, summed.failed_calls) == (240, 24)
 
 
 async def test_runs_of_each_place_are_summed(store):
     for place in range(PLACES):
         await trends.add_runs(store, [row("", starts=place + 1, place=place)])
 
-    (found,) = await trends.sums_of_times(store, [Time(1, AT, AT + MINUTE)], PLACES - 1)
+    (found,) = await trends.sums_of_times(store, [Time(1, AT, AT + MINUTE)])
 
-    assert (found.runs, found.on_time) == (PLACES * (PLACES + 1) // 2, PLACES * (PLACES - 1) // 2)
+    assert found.lateness == [place + 1 for place in range(PLACES)]
 
 
 async def test_calls_of_an_hour_that_is_summed_already_are_added_to_it_too(store):
@@ -225,9 +226,7 @@ async def test_calls_of_an_hour_that_is_summed_already_are_added_to_it_too(store
 
     await trends.add_calls(store, {AT: (5, 2), AT + MINUTE: (1, 0)})
 
-    found = await trends.sums_of_times(
-        store, [Time(1, hour, hour + HOUR), Time(60, hour, hour + HOUR)], PLACES
-    )
+    found = await trends.sums_of_times(store, [Time(1, hour, hour + HOUR), Time(60, hour, hour + HOUR)])
     assert [(each.calls, each.failed_calls) for each in found] == [(6, 2), (6, 2)]
 
 

@@ -1,51 +1,169 @@
-"""`duly slo`: what is promised, how much of it is kept, and what is left of the error budget."""
+"""`duly slo`: what is promised, how much of it is kept, and what is left of the error budget; objectives of lambdas."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 import duly
+from duly.keep import KEEP
 from duly_cli.output.json_text import as_object, show_all
-from duly_cli.output.safe_text import one_line
+from duly_cli.output.safe_text import counted, one_line, say, say_changed
 from duly_cli.output.table import columns
+from duly_cli.output.task_text import moment_text
+from duly_cli.startup.nouns import Noun, UnknownNameError
+from duly_cli.startup.option_values import invalid, parse_duration
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _NO_DATA = "no data"
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_Pattern = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAMBDA", help="A lambda, or a prefix such as 'mail.*' or 'team/*'.", show_default=False
+    ),
+]
 
 
-def add_command(app: typer.Typer) -> None:
-    """Add `slo`."""
-    app.command("slo", rich_help_panel="For operators")(slo)
+class _Slo(Noun):
+    """`duly slo LAMBDA` is short for `duly slo show LAMBDA`."""
+
+    named = "show"
 
 
-def slo(
-    lambda_name: Annotated[
-        str, typer.Argument(metavar="[LAMBDA]", help="Only this one.", show_default=False)
-    ] = "",
+_slo = Verbs(add_completion=False, cls=_Slo)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `slo` with its verbs."""
+    app.add_typer(
+        _slo,
+        name="slo",
+        rich_help_panel="For operators",
+        help="Show what is promised and how much of it is kept; set objectives of lambdas.",
+    )
+
+
+@_slo.command("list")
+def list_levels(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show what is promised, how much of it is kept, and how fast the error budget burns.
+
+    `duly settings set slo.starts_objective 99` changes what is promised of lambdas without an objective of their own.
+    """
+    with connected(address) as client:
+        found = client.service_levels()
+    show_all(found, _table, as_object, as_json=as_json)
+
+
+@_slo.command("get", hidden=True)
+@_slo.command("show")
+def show_level(
+    lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")],
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is promised, how much of it is kept, and how fast the error budget burns.
-
-    `duly settings set slo.starts_objective 99` changes what is promised.
-    """
+    """Show what is promised of one lambda, whether it had runs or not."""
     with connected(address) as client:
-        found = client.service_levels(lambda_name=lambda_name)
+        try:
+            found = client.service_levels(lambda_name=lambda_name)
+        except duly.InvalidTaskError as error:
+            raise UnknownNameError(str(error)) from error
     show_all(found, _table, as_object, as_json=as_json)
+
+
+@_slo.command("set")
+def set_objective(
+    lambda_name: _Pattern,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="A run is on time if it starts so long after it could: 1s, 10m.", show_default=False
+        ),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="The percentage of runs that is to be on time, such as 99.9.", show_default=False),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Set the objective of a lambda or prefix, or change it: only the options that you give. The longest prefix that fits holds."""
+    if within is None and share is None:
+        raise invalid("--within", "is missing, and --share: such as --within 1s --share 99.9")
+    if share is not None and not 0 < share < _ALL:
+        raise invalid(
+            "--share", f"must be more than 0 and less than 100, not {share:g}: with 100 there is no budget"
+        )
+    start_within = parse_duration(within, "--within")
+    with connected(address) as client:
+        done = client.put_objective(
+            lambda_name,
+            KEEP if share is None else round(share / _ALL, _DIGITS),
+            start_within=KEEP if start_within is None else start_within,
+        )
+    show_all([done], _objectives, as_object, as_json=as_json)
+    if not as_json:
+        say_changed(done.changed)
+        say(_reach(done))
+
+
+@_slo.command("reset")
+def reset_objective(lambda_name: _Pattern, address: Address = DEFAULT_ADDRESS) -> None:
+    """Remove the objective of a lambda or prefix: a shorter prefix or the settings hold again."""
+    with connected(address) as client:
+        client.delete_objective(lambda_name)
+    say(f"{lambda_name}: objective removed")
+
+
+@_slo.command("objectives")
+def list_objectives(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List the objectives of lambdas and prefixes."""
+    with connected(address) as client:
+        found = client.objectives()
+    show_all(found, _objectives, lambda each: as_object(each, ["changed", "lambdas"]), as_json=as_json)
+
+
+_ALL = 100
+_DIGITS = 12
+"""Of a share: 99.9 / 100 is 0.999."""
+
+
+def _reach(done: duly.Objective) -> str:
+    number = done.lambdas or 0
+    if number:
+        return f"holds for {counted(number, 'registered lambda')}"
+    if done.lambda_name.endswith("*"):
+        return "holds for no registered lambda yet: none has this prefix, or each has a narrower objective"
+    return "no lambda of this name is registered yet: it holds as soon as one is"
+
+
+def _objectives(found: Iterable[duly.Objective]) -> Iterator[str]:
+    rows = [
+        (
+            one_line(each.lambda_name),
+            f"starts within {_length(each.start_within)}",
+            _percent(each.share),
+            moment_text(each.changed_at),
+        )
+        for each in found
+    ]
+    if not rows:
+        return iter(["no objectives: `duly slo set LAMBDA --within 1s --share 99.9` sets one"])
+    return columns(("LAMBDA", "PROMISE", "OBJECTIVE", "CHANGED"), rows)
 
 
 def _table(found: Iterable[duly.ServiceLevel]) -> Iterable[str]:
     levels = list(found)
     window = levels[0].window.length if levels else None
+    has_own = any(each.objective_of for each in levels)
     days = [length for length in (_DAY, window) if length is not None]
     lengths = [_HOUR, *dict.fromkeys(days)]
     rows = [
         (
             _indicator(each),
-            _subject(each),
+            _subject(each, has_own=has_own),
             _percent(each.objective),
             *(_share(each, length) for length in lengths),
             _budget(each),
@@ -57,6 +175,11 @@ def _table(found: Iterable[duly.ServiceLevel]) -> Iterable[str]:
     shares = ["1 H", *(f"{length // _DAY} D" for length in lengths[1:])]
     yield from columns(("PROMISE", "LAMBDA", "OBJECTIVE", *shares, "BUDGET LEFT", "BURNS", "ALERT"), rows)
     since = min((each.counted_since for each in levels if each.counted_since is not None), default=None)
+    prefixes = sorted(
+        {each.objective_of for each in levels if each.objective_of not in ("", each.lambda_name)}
+    )
+    if prefixes:
+        yield f"By objectives of prefixes: {', '.join(map(one_line, prefixes))}."
     if since is not None and levels[0].window.length > _DAY:
         yield f"Counted since {since.astimezone():%Y-%m-%d %H:%M}."
 
@@ -72,10 +195,10 @@ def _length(within: timedelta) -> str:
     return f"{seconds:g} s" if seconds <= 60 else f"{seconds / 60:g} min"
 
 
-def _subject(level: duly.ServiceLevel) -> str:
+def _subject(level: duly.ServiceLevel, *, has_own: bool) -> str:
     if level.indicator is duly.ServiceLevelIndicator.CALLS:
         return ""
-    return one_line(level.lambda_name) or "(all)"
+    return one_line(level.lambda_name) or ("(all others)" if has_own else "(all)")
 
 
 def _share(level: duly.ServiceLevel, length: timedelta) -> str:

@@ -20,7 +20,7 @@ from duly_cli.startup.option_values import invalid
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_READING = frozenset({"list", "get", "show", "whoami", "activity", "definitions"})
+_READING = frozenset({"list", "get", "show", "whoami", "activity", "definitions", "objectives"})
 """Commands that list or show: their tables may be wide, be names alone, and be shown again and again."""
 _SHOWING = _READING | {"wait", "explain", "reveal", "preview", "check", "fair"}
 """Those, and commands that show something once."""

@@ -80,6 +80,10 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.LimitService/DeleteResource": _OPERATE,
     "/duly.v1.LimitService/ListResources": _READ,
     "/duly.v1.LimitService/GetBacklog": _READ,
+    # Of lambdas that the caller operates: the servicer says which.
+    "/duly.v1.ObjectiveService/PutObjective": Need(Action.OPERATE),
+    "/duly.v1.ObjectiveService/DeleteObjectives": Need(Action.OPERATE),
+    "/duly.v1.ObjectiveService/ListObjectives": _READ,
     "/duly.v1.PoolService/PutPools": _OPERATE,
     "/duly.v1.PoolService/DeletePools": _OPERATE,
     "/duly.v1.PoolService/ListPools": Need(Action.READ, Reach.ALL),

@@ -42,6 +42,7 @@ _NO_DIRECTORY = (
 _NOT_EMPTY = "namespaces do not move. Give one to a cell before it is used, or move the cell"
 _HELD = {
     "breaker": "breakers do not move. Delete them (`duly breakers delete`), and set them after it",
+    "start_objective": "objectives do not move. Remove them (`duly slo reset`), and set them after it",
     "gate": "gates do not move. Delete them (`duly gates delete`), and set them after it",
 }
 """Tables beside the guarded ones whose rows are of one namespace, and what to do about them."""

@@ -144,7 +144,8 @@ class TriggerSettings(LiveStoreConsumerSettings):
 
 
 START_WITHIN = tuple(
-    timedelta(seconds=bound) for bound in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
+    timedelta(seconds=bound)
+    for bound in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600)
 )
 """For which the share of starts on time is exact: bounds of duly_core.trends.rules, which this may not import."""
 

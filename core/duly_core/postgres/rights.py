@@ -40,6 +40,7 @@ TABLES: dict[str, Rights] = {
         "graph_definition": "si",
         "graph_edge": "si",
         "graph_node": "siu",
+        "start_objective": "siud",
         "trend_point": "siu",
         "host": "siu",
         "host_lambda": "siud",

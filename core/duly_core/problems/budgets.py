@@ -74,6 +74,7 @@ def _found(
     bad = {level.lambda_name: _bad(level, long) for level, _ in alerting}
     # the least of what holds for all: what is shown of one must hold for it
     alert = min((alert for _, alert in alerting), key=lambda each: each.burn_rate)
+    within = {level.start_within for level, _ in alerting}
     return found(
         Kind.BUDGET_BURNS,
         first.severity,
@@ -83,7 +84,8 @@ def _found(
         tasks=0 if key == CALLS else sum(bad.values()),
         calls=sum(bad.values()) if key == CALLS else 0,
         burn_rate=f"{alert.burn_rate:g}",
-        within=format_duration(settings.start_within),
+        # empty: their objectives differ
+        within=format_duration(within.pop() or settings.start_within) if len(within) == 1 else "",
         long=format_duration(long),
         window=format_duration(settings.window),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from duly_core.config.live_sections import LiveSloSettings
+from duly_core.slo.objectives import Objectives
 from duly_core.trends.rules import (
     ALL,
     KEPT,
@@ -14,6 +15,7 @@ from duly_core.trends.rules import (
     day_of,
     hour_of,
     minute_of,
+    on_time,
 )
 from duly_wire.enums import ProblemSeverity as Severity
 from duly_wire.enums import ServiceLevelIndicator as Indicator
@@ -77,6 +79,10 @@ class Level:
     """As `spans_of`: SHORT_SPANS, then the window."""
     first_at: datetime | None
     """Since when something was counted; None: nothing was."""
+    start_within: timedelta | None = None
+    """Of starts."""
+    pattern: str = ""
+    """Of the objective of lambdas that holds; empty: the settings say what is promised."""
 
     @property
     def window(self) -> Span:
@@ -174,34 +180,66 @@ class _Counts:
             of_span[0] += good
             of_span[1] += total
 
+    @property
+    def has_any(self) -> bool:
+        return any(total for _, total in self.of_spans.values())
+
 
 def levels_of(
-    sums: Iterable[Sum], times: Mapping[Time, set[timedelta]], settings: LiveSloSettings, names: Iterable[str]
+    sums: Iterable[Sum],
+    times: Mapping[Time, set[timedelta]],
+    settings: LiveSloSettings,
+    names: Iterable[str],
+    objectives: Objectives | None = None,
 ) -> list[Level]:
-    """Return the levels of all together, then of each lambda that has runs or is named, by name."""
-    runs: dict[str, _Counts] = {}
+    """Return the levels of calls, of all lambdas together, then of each lambda that has runs or is named, by name.
+
+    Runs of lambdas with an objective of their own are judged by it, and by nothing else: all together have the others.
+
+    Args:
+        sums: what the times had, of all lambdas together among them.
+        times: the spans that each time belongs to.
+        settings: what is promised of calls, and of lambdas without an objective of their own.
+        names: lambdas that may have no runs; those with objectives of their own need not be named.
+        objectives: of lambdas; None: there are none.
+    """
+    promised = objectives or Objectives(settings)
+    of_others = promised.of_others
+    runs: dict[str, _Counts] = {ALL: _Counts()}
     calls = _Counts()
     for each in sums:
         members = times[each.time]
         in_window = settings.window in members
-        of_lambda = runs.setdefault(each.lambda_name, _Counts())
-        of_lambda.add(each.first_run_at if in_window else None, members, each.on_time, each.runs)
-        if each.lambda_name == ALL:
+        of_lambda = promised.of(each.lambda_name) if each.lambda_name else of_others
+        total = sum(each.lateness)
+        first_run_at = each.first_run_at if in_window else None
+        counts = runs.setdefault(each.lambda_name, _Counts())
+        counts.add(first_run_at, members, on_time(each.lateness, of_lambda.start_within), total)
+        if of_lambda.pattern:
+            runs[ALL].add(None, members, -on_time(each.lateness, of_others.start_within), -total)
+        if not each.lambda_name:
             first_at = each.first_call_at if in_window else None
             calls.add(first_at, members, each.calls - each.failed_calls, each.calls)
     spans = spans_of(settings.window)
 
-    def level(indicator: Indicator, name: str, objective: float, counts: _Counts) -> Level:
-        found = [Span(span, *counts.of_spans.get(span, (0, 0))) for span in spans]
-        return Level(indicator, name, objective / 100, found, counts.first_at)
+    def spans_with(counts: _Counts) -> list[Span]:
+        return [Span(span, *counts.of_spans.get(span, (0, 0))) for span in spans]
 
-    wanted = {*names} | {
-        name for name, counts in runs.items() if any(total for _, total in counts.of_spans.values())
-    }
+    def starts(name: str) -> Level:
+        own = promised.of(name) if name else of_others
+        counts = runs.get(name, _Counts())
+        return Level(
+            Indicator.STARTS,
+            name,
+            own.share,
+            spans_with(counts),
+            counts.first_at if counts.has_any else None,
+            own.start_within,
+            own.pattern,
+        )
+
+    wanted = {*names, *(name for name, counts in runs.items() if counts.has_any)}
     return [
-        level(Indicator.CALLS, ALL, settings.calls_objective, calls),
-        *(
-            level(Indicator.STARTS, name, settings.starts_objective, runs.get(name, _Counts()))
-            for name in sorted({*wanted, ALL})
-        ),
+        Level(Indicator.CALLS, ALL, settings.calls_objective / 100, spans_with(calls), calls.first_at),
+        *map(starts, sorted({*wanted, ALL})),
     ]

@@ -1,13 +1,20 @@
-"""Reads how what is promised is kept."""
+"""Keeps objectives of lambdas, and reads how what is promised is kept."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from duly_core.config.live_sections import LiveSloSettings
-from duly_core.postgres.pool import Store
+from duly_core.lambdas.names import base_name
+from duly_core.lambdas.store import list_names
+from duly_core.postgres.arrays import texts
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.statements import load
+from duly_core.slo.objectives import MOST_OBJECTIVES, Objective, Objectives, Promised
 from duly_core.slo.rules import Level, Summed, levels_of, spans_of, times_of
 from duly_core.trends import store as trends
-from duly_core.trends.rules import ALL, places_of
+from duly_core.trends.rules import ALL
+
+SLO = load("slo/slo.sql")
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -35,5 +42,69 @@ async def read_levels(
     )
     times = times_of(spans_of(settings.window), now, summed)
     lambdas = [*names, ALL] if names else []
-    sums = await trends.sums_of_times(store, [*times], places_of(settings.start_within), lambdas)
-    return levels_of(sums, times, settings, names)
+    objectives = Objectives(settings, await list_objectives(store))
+    sums = await trends.sums_of_times(store, [*times], lambdas)
+    return levels_of(sums, times, settings, names, objectives)
+
+
+class TooManyObjectivesError(Exception):
+    """There are as many objectives as there may be."""
+
+
+async def list_objectives(store: Store) -> list[Objective]:
+    """Return the objectives of lambdas, by pattern.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return [Objective(*row) for row in await store.run(SLO["list_objectives"], {})]
+
+
+async def promised_by_lambda(store: Store, settings: LiveSloSettings) -> dict[str, Promised]:
+    """Return what holds for each registered lambda that has an objective of its own.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    found = await list_objectives(store)
+    if not found:
+        return {}
+    objectives = Objectives(settings, found)
+    names = {base_name(name) for name in await list_names(store)}
+    promised = {name: objectives.of(name) for name in sorted(names)}
+    return {name: each for name, each in promised.items() if each.pattern}
+
+
+async def put_objective(
+    store: Store, pattern: str, make: Callable[[Objective | None], tuple[float, timedelta]]
+) -> tuple[Objective, Objective | None]:
+    """Set the objective of a pattern, or change it; return it, and what it was before (None: it is new).
+
+    `make` returns the share and the time that are to be, from what is there. What it raises is raised, and nothing is changed.
+
+    Raises:
+        TooManyObjectivesError: there is no room for another.
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection, connection.transaction():
+        await connection.execute("lock table start_objective in share row exclusive mode")
+        found = [Objective(*row) for row in await fetch(connection, SLO["list_objectives"], {})]
+        before = next((each for each in found if each.pattern == pattern), None)
+        share, start_within = make(before)
+        if before is None and len(found) >= MOST_OBJECTIVES:
+            raise TooManyObjectivesError
+        if before is not None and (before.share, before.start_within) == (share, start_within):
+            return before, before
+        asked = {"pattern": pattern, "share": share, "start_within": start_within}
+        (row,) = await fetch(connection, SLO["put_objective"], asked)
+    return Objective(*row), before
+
+
+async def delete_objectives(store: Store, patterns: Sequence[str]) -> set[str]:
+    """Remove objectives; return the patterns that had one.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    rows = await store.run(SLO["delete_objectives"], {"patterns": texts(patterns)})
+    return {pattern for (pattern,) in rows}

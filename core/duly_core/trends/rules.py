@@ -3,11 +3,12 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import NamedTuple
 
 ALL = ""
 """Stands for all lambdas together."""
-LATENESS_BOUNDS = (
+_STORED_BOUNDS = (
     0.01,
     0.02,
     0.05,
@@ -24,9 +25,18 @@ LATENESS_BOUNDS = (
     900.0,
     3_600.0,
     21_600.0,
+    inf,
+    120.0,
+    600.0,
+    1_800.0,
 )
+"""Seconds, by place in the lists that the store has. A bound that came later stands behind: older points have nothing for it, and count
+its runs for the next larger bound."""
+LATENESS_BOUNDS = tuple(sorted(_STORED_BOUNDS))[:-1]
 """Seconds. A run counts for the first bound that is no less than its lateness, or behind the last."""
-PLACES = len(LATENESS_BOUNDS) + 1
+PLACES = len(_STORED_BOUNDS)
+_PLACES_IN_ORDER = tuple(sorted(range(PLACES), key=_STORED_BOUNDS.__getitem__))
+"""The place of each bound, from the smallest on, and that of what is behind the last."""
 KEPT = {1: timedelta(hours=25), 60: timedelta(days=8), 1_440: timedelta(days=92)}
 """How long points are kept, by how many minutes they are."""
 _MINUTE = timedelta(minutes=1)
@@ -50,15 +60,15 @@ class Sum(NamedTuple):
     """The first point with runs that began; None: there is none."""
     first_call_at: datetime | None
     """The same of calls."""
-    runs: int
-    on_time: int
+    lateness: Sequence[int]
+    """How many runs began, by how late they did: PLACES numbers, or less."""
     calls: int
     failed_calls: int
 
 
 def place_of(late: float) -> int:
     """Return the place in a list of PLACES numbers of a run that began so many seconds late; negative: early."""
-    return bisect_left(LATENESS_BOUNDS, late)
+    return _PLACES_IN_ORDER[bisect_left(LATENESS_BOUNDS, late)]
 
 
 def percentile(numbers: Sequence[int], share: float) -> timedelta | None:
@@ -70,7 +80,7 @@ def percentile(numbers: Sequence[int], share: float) -> timedelta | None:
     if not total:
         return None
     wanted, before = share * total, 0
-    for place, number in enumerate(numbers[: len(LATENESS_BOUNDS)]):
+    for place, number in enumerate(_in_order(numbers)[:-1]):
         if number and before + number >= wanted:
             low = LATENESS_BOUNDS[place - 1] if place else 0.0
             part = (wanted - before) / number
@@ -79,14 +89,15 @@ def percentile(numbers: Sequence[int], share: float) -> timedelta | None:
     return timedelta(seconds=LATENESS_BOUNDS[-1])
 
 
-def places_of(within: timedelta) -> int:
-    """Return how many of the first places are of runs that began at most so late. It must be one of the bounds."""
-    return LATENESS_BOUNDS.index(within.total_seconds()) + 1
-
-
 def on_time(numbers: Sequence[int], within: timedelta) -> int:
     """Return how many runs began at most so late. Exact: it must be one of the bounds."""
-    return sum(numbers[: places_of(within)])
+    return sum(_in_order(numbers)[: LATENESS_BOUNDS.index(within.total_seconds()) + 1])
+
+
+def _in_order(numbers: Sequence[int]) -> list[int]:
+    """Return the numbers of all places from the smallest bound on."""
+    known = len(numbers)
+    return [numbers[place] if place < known else 0 for place in _PLACES_IN_ORDER]
 
 
 def minute_of(moment: datetime) -> datetime:

@@ -10,7 +10,7 @@ create table trend_point (
     at timestamptz not null,
     -- Tasks that were scheduled.
     scheduled bigint not null default 0,
-    -- Runs that began, by how late they did: a number for each of the bounds of trends/rules.py, and one for later ones.
+    -- Runs that began, by how late they did: a number for each place of trends/rules.py.
     lateness bigint[] not null default '{}',
     -- Tasks that ended, dead letters among them.
     ended bigint not null default 0,

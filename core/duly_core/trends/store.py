@@ -39,7 +39,7 @@ class Point:
     at: datetime
     scheduled: int
     lateness: Sequence[int]
-    """How many runs began, by how late they did (`rules.LATENESS_BOUNDS`)."""
+    """How many runs began, by how late they did (`rules.place_of`)."""
     ended: int
     dead: int
     """Tasks that became dead letters; `ended` has them, too."""
@@ -197,15 +197,12 @@ async def add_calls(store: Store, calls: Mapping[datetime, tuple[int, int]]) -> 
     await store.run(TRENDS["add_calls"], {"calls": Jsonb(rows)})
 
 
-async def sums_of_times(
-    store: Store, times: Sequence[Time], places: int, lambdas: Sequence[str] = ()
-) -> list[Sum]:
+async def sums_of_times(store: Store, times: Sequence[Time], lambdas: Sequence[str] = ()) -> list[Sum]:
     """Return what each of some times had, by lambda; nothing of those that had nothing.
 
     Args:
         store: the store.
         times: which points are read.
-        places: so many of the first bounds of lateness are on time.
         lambdas: only these, ALL among them; empty: every one.
 
     Raises:
@@ -224,8 +221,7 @@ async def sums_of_times(
             times[place - 1],
             first_run_at,
             first_call_at,
-            sum(each or 0 for each in lateness),
-            sum(each or 0 for each in lateness[:places]),
+            [each or 0 for each in lateness],
             calls,
             failed,
         )

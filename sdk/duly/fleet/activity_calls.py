@@ -42,7 +42,8 @@ class InspectionCalls(ClientPart):
             for level in await client.service_levels():
                 print(level.indicator.name, level.lambda_name, level.window.share, level.budget_left)
 
-        - `lambda_name`: only this one, whether it had runs or not. Without it: calls, all lambdas together, then each that had runs.
+        - `lambda_name`: only this one, whether it had runs or not. Without it: calls, all lambdas together without those that
+          have an objective of their own, then each that had runs.
 
         Without a role for all lambdas you see those that you may read. Raises InvalidTaskError (there is no such lambda),
         PermissionDeniedError.

@@ -10,7 +10,7 @@ from duly.transport.message_fields import view
 from duly_wire.enums import ProblemSeverity, ServiceLevelIndicator
 
 if TYPE_CHECKING:
-    from duly_wire.v1 import inspection_pb2
+    from duly_wire.v1 import inspection_pb2, objectives_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ServiceLevel:
     """How one promise is kept."""
 
     indicator: ServiceLevelIndicator | None
-    # Empty: all lambdas together, or calls.
+    # Empty: all lambdas together without those that have an objective of their own, or calls.
     lambda_name: str
     # The share that is promised, such as 0.95.
     objective: float
@@ -50,6 +50,8 @@ class ServiceLevel:
     alert: ProblemSeverity | None
     # Of the window: the first time of which something was counted; None: nothing was.
     counted_since: datetime | None
+    # Of starts: the lambda or prefix whose objective holds; empty: the settings say what is promised.
+    objective_of: str = ""
 
     @property
     def window(self) -> ServiceLevelSpan:
@@ -61,3 +63,30 @@ class ServiceLevel:
         """Return the view of what came over the wire."""
         spans = tuple(view(ServiceLevelSpan, each) for each in level.spans)
         return view(cls, level, spans=spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What is promised of the starts of a lambda, or of all lambdas with a prefix."""
+
+    # A lambda, or a prefix that ends with *.
+    lambda_name: str
+    # The share of the runs, such as 0.999.
+    share: float
+    # A run that begins at most so long after it could is on time.
+    start_within: timedelta
+    changed_at: datetime
+    # After `put_objective`: for how many registered lambdas it holds. None otherwise.
+    lambdas: int | None = None
+    # After `put_objective` of one that was there: the fields that the call changed. None otherwise.
+    changed: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_proto(
+        cls,
+        objective: objectives_pb2.Objective,
+        lambdas: int | None = None,
+        changed: tuple[str, ...] | None = None,
+    ) -> Objective:
+        """Return the view of an objective as it came over the wire."""
+        return view(cls, objective, lambdas=lambdas, changed=changed)

@@ -33,6 +33,7 @@ from duly_wire.v1.gates_pb2_grpc import GateServiceStub
 from duly_wire.v1.graphs_pb2_grpc import GraphServiceStub
 from duly_wire.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly_wire.v1.limits_pb2_grpc import LimitServiceStub
+from duly_wire.v1.objectives_pb2_grpc import ObjectiveServiceStub
 from duly_wire.v1.output_pb2_grpc import OutputServiceStub
 from duly_wire.v1.pools_pb2_grpc import PoolServiceStub
 from duly_wire.v1.problems_pb2_grpc import ProblemServiceStub
@@ -140,6 +141,7 @@ class Caller:
         self.gates = GateServiceStub(self._channel)
         self.inspection = InspectionServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
+        self.objectives = ObjectiveServiceStub(self._channel)
         self.pools = PoolServiceStub(self._channel)
         self.problems = ProblemServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)

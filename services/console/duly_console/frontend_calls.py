@@ -18,6 +18,7 @@ from duly_wire.v1 import (
     graphs_pb2_grpc,
     inspection_pb2_grpc,
     limits_pb2_grpc,
+    objectives_pb2_grpc,
     output_pb2_grpc,
     pools_pb2_grpc,
     problems_pb2_grpc,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from duly_wire.v1.graphs_pb2_grpc import GraphServiceAsyncStub
     from duly_wire.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
     from duly_wire.v1.limits_pb2_grpc import LimitServiceAsyncStub
+    from duly_wire.v1.objectives_pb2_grpc import ObjectiveServiceAsyncStub
     from duly_wire.v1.output_pb2_grpc import OutputServiceAsyncStub
     from duly_wire.v1.pools_pb2_grpc import PoolServiceAsyncStub
     from duly_wire.v1.problems_pb2_grpc import ProblemServiceAsyncStub
@@ -73,6 +75,7 @@ class FrontendStubs:
             "InspectionServiceAsyncStub", inspection_pb2_grpc.InspectionServiceStub(channel)
         )
         self.limits = cast("LimitServiceAsyncStub", limits_pb2_grpc.LimitServiceStub(channel))
+        self.objectives = cast("ObjectiveServiceAsyncStub", objectives_pb2_grpc.ObjectiveServiceStub(channel))
         self.output = cast("OutputServiceAsyncStub", output_pb2_grpc.OutputServiceStub(channel))
         self.pools = cast("PoolServiceAsyncStub", pools_pb2_grpc.PoolServiceStub(channel))
         self.problems = cast("ProblemServiceAsyncStub", problems_pb2_grpc.ProblemServiceStub(channel))

@@ -85,6 +85,8 @@ CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/gates/remove-breaker", "remove breaker", gates.remove_breaker),
     ("/resources/capacity", "change resource", resources.set_capacity),
     ("/notifications/test", "test notifications", notifications.send_test),
+    ("/slo/put", "set objective", slo.put),
+    ("/slo/reset", "reset objective", slo.reset),
     ("/settings/change", "change setting", settings.change),
     ("/settings/reset", "reset setting", settings.reset),
 )

@@ -1,7 +1,7 @@
 """What the Frontend counts, and its log."""
 
 from collections import Counter as Count
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 
 import structlog
@@ -14,6 +14,7 @@ from duly_core.process.lambda_metrics import GaugeByLambda
 from duly_core.process.loop import worth_logging
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
+from duly_core.slo.objectives import Promised
 from duly_core.tasks.completions import Completed, Completion
 from duly_core.tasks.task import NewTask, Scheduled, Scheduling
 from duly_frontend.slo.verdicts import Verdict
@@ -80,6 +81,22 @@ _problems_of_lambda = GaugeByLambda(
         ["lambda", "kind", "severity"],
     ),
     combine=sum,
+)
+_objective_seconds = GaugeByLambda(
+    Gauge(
+        "duly_start_objective_seconds",
+        "Of a lambda with an objective of its own: how late its runs may begin.",
+        ["lambda"],
+    ),
+    combine=max,
+)
+_objective_ratio = GaugeByLambda(
+    Gauge(
+        "duly_start_objective_ratio",
+        "Of a lambda with an objective of its own: the share of its runs that is to begin on time.",
+        ["lambda"],
+    ),
+    combine=max,
 )
 _board_at = Gauge(
     "duly_problem_board_timestamp_seconds",
@@ -166,6 +183,12 @@ def board_unknown() -> None:
     """Nobody has said recently what is wrong: the gauges tell nothing rather than what was wrong then."""
     _problems.clear()
     _problems_of_lambda.set({})
+
+
+def objectives_read(promised: Mapping[str, Promised]) -> None:
+    """What holds for lambdas with objectives of their own was read."""
+    _objective_seconds.set({(name,): each.start_within.total_seconds() for name, each in promised.items()})
+    _objective_ratio.set({(name,): each.share for name, each in promised.items()})
 
 
 def board_read(board: Board) -> None:

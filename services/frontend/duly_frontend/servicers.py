@@ -34,6 +34,7 @@ from duly_frontend.sent_events.service import EventServicer
 from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.slo.accepted_calls import AcceptedCalls
+from duly_frontend.slo.service import ObjectiveServicer
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_output.service import OutputServicer
 from duly_frontend.tasks.service import FrontendServicer
@@ -105,6 +106,7 @@ class Servicers:
             SettingsServicer(stores.writes, own_settings, timing),
             ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),
             GateServicer(stores),
+            ObjectiveServicer(stores, slo),
             PoolServicer(stores),
             ProblemServicer(stores, deliveries=deliveries),
             TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc, resources),

@@ -39,6 +39,8 @@ class _TrendMarkKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrendMa
     TREND_MARK_KIND_VERSION: _TrendMarkKind.ValueType  # 5
     """A version of a lambda came, or was put in force."""
     TREND_MARK_KIND_POOL: _TrendMarkKind.ValueType  # 6
+    TREND_MARK_KIND_OBJECTIVE: _TrendMarkKind.ValueType  # 7
+    """What is promised of a lambda."""
 
 class TrendMarkKind(_TrendMarkKind, metaclass=_TrendMarkKindEnumTypeWrapper): ...
 
@@ -52,6 +54,8 @@ TREND_MARK_KIND_RESOURCE: TrendMarkKind.ValueType  # 4
 TREND_MARK_KIND_VERSION: TrendMarkKind.ValueType  # 5
 """A version of a lambda came, or was put in force."""
 TREND_MARK_KIND_POOL: TrendMarkKind.ValueType  # 6
+TREND_MARK_KIND_OBJECTIVE: TrendMarkKind.ValueType  # 7
+"""What is promised of a lambda."""
 Global___TrendMarkKind: _TypeAlias = TrendMarkKind  # noqa: Y015
 
 class _ServiceLevelIndicator:
@@ -477,6 +481,7 @@ class ServiceLevel(_message.Message):
     BUDGET_LEFT_FIELD_NUMBER: _builtins.int
     ALERT_FIELD_NUMBER: _builtins.int
     COUNTED_SINCE_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_OF_FIELD_NUMBER: _builtins.int
     indicator: Global___ServiceLevelIndicator.ValueType
     objective: _builtins.float
     """The share that is promised, such as 0.95."""
@@ -484,6 +489,10 @@ class ServiceLevel(_message.Message):
     """The share of the window's error budget that is left; negative: more is spent. Not set: nothing was counted."""
     alert: _problems_pb2.ProblemSeverity.ValueType
     """The budget burns so fast that somebody is told. Unspecified: it does not."""
+    objective_of: _builtins.str
+    """Of starts: the objective of lambdas that says what is promised, as ObjectiveService lists it. Empty: the settings do. Of all lambdas
+    together those with an objective of their own are left out.
+    """
     @_builtins.property
     def start_within(self) -> _duration_pb2.Duration:
         """Of starts only."""
@@ -506,10 +515,11 @@ class ServiceLevel(_message.Message):
         budget_left: _builtins.float | None = ...,
         alert: _problems_pb2.ProblemSeverity.ValueType = ...,
         counted_since: _timestamp_pb2.Timestamp | None = ...,
+        objective_of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "budget_left", b"budget_left", "counted_since", b"counted_since", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "alert", b"alert", "budget_left", b"budget_left", "counted_since", b"counted_since", "indicator", b"indicator", "lambda", b"lambda", "objective", b"objective", "spans", b"spans", "start_within", b"start_within"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "alert", b"alert", "budget_left", b"budget_left", "counted_since", b"counted_since", "indicator", b"indicator", "lambda", b"lambda", "objective", b"objective", "objective_of", b"objective_of", "spans", b"spans", "start_within", b"start_within"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_left: _TypeAlias = _typing.Literal["budget_left"]  # noqa: Y015
     _WhichOneofArgType__budget_left: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left"]  # noqa: Y015

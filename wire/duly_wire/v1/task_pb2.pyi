@@ -510,6 +510,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No pool of this name is declared."""
     ERROR_CODE_POOL_CONFLICT: _ErrorCode.ValueType  # 96
     """Somebody changed the pool since it was read."""
+    ERROR_CODE_UNKNOWN_OBJECTIVE: _ErrorCode.ValueType  # 97
+    """No objective of this lambda or prefix is set."""
     ERROR_CODE_UNIQUE_KEY_TAKEN: _ErrorCode.ValueType  # 100
     """Another task has the unique key."""
     ERROR_CODE_WATCH_LOST: _ErrorCode.ValueType  # 103
@@ -584,6 +586,8 @@ ERROR_CODE_UNKNOWN_POOL: ErrorCode.ValueType  # 95
 """No pool of this name is declared."""
 ERROR_CODE_POOL_CONFLICT: ErrorCode.ValueType  # 96
 """Somebody changed the pool since it was read."""
+ERROR_CODE_UNKNOWN_OBJECTIVE: ErrorCode.ValueType  # 97
+"""No objective of this lambda or prefix is set."""
 ERROR_CODE_UNIQUE_KEY_TAKEN: ErrorCode.ValueType  # 100
 """Another task has the unique key."""
 ERROR_CODE_WATCH_LOST: ErrorCode.ValueType  # 103

@@ -32,6 +32,7 @@ FILES = (
     "gates/schema.sql",
     "fleet/schema.sql",
     "trends/schema.sql",
+    "slo/schema.sql",
     "pools/schema.sql",
     "problems/schema.sql",
     "notifications/schema.sql",

@@ -1,18 +1,25 @@
-"""What is promised, how much of it is kept, and what is left of the error budgets: of all lambdas, or of one."""
+"""What is promised, how much of it is kept, and what is left of the error budgets: of all lambdas, or of one. Objectives of lambdas."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from starlette.responses import Response
 
 from duly_console import formatting
-from duly_console.page import Page
-from duly_wire.time_conversion import to_timedelta
-from duly_wire.v1 import inspection_pb2
+from duly_console.errors import PageError
+from duly_console.page import Page, check
+from duly_core.config.durations import format_duration, parse_duration
+from duly_core.config.live_sections import START_WITHIN
+from duly_wire.time_conversion import to_duration, to_timedelta
+from duly_wire.v1 import inspection_pb2, objectives_pb2
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
 _NO_DATA = "no data"
+_DIGITS = 12
+"""Of a share: 99.9 / 100 is 0.999."""
 _STARTS = inspection_pb2.SERVICE_LEVEL_INDICATOR_STARTS
 
 
@@ -25,6 +32,8 @@ class _Row:
     """Empty: calls, or all lambdas together."""
     is_starts: bool
     objective: str
+    objective_of: str
+    """The prefix whose objective holds; empty: it is the lambda's own, or that of the settings."""
     hour: str
     day: str
     window: str
@@ -37,23 +46,117 @@ class _Row:
 
 
 async def show(page: Page) -> Response:
-    """Show the promises that the person may read."""
+    """Show the promises that the person may read, and the objectives of lambdas."""
     name = page.asked("lambda")
     request = inspection_pb2.GetServiceLevelsRequest()
     setattr(request, "lambda", name)
-    answer: inspection_pb2.GetServiceLevelsResponse = await page.call(
-        page.stubs.inspection.GetServiceLevels, request
+    answer: inspection_pb2.GetServiceLevelsResponse
+    objectives: Sequence[objectives_pb2.Objective]
+    answer, objectives = await asyncio.gather(
+        page.call(page.stubs.inspection.GetServiceLevels, request), _objectives(page)
     )
     since = [each for each in answer.levels if each.HasField("counted_since")]
     first = min(since, key=lambda each: each.counted_since.ToNanoseconds(), default=None)
+    asked = page.asked("objective")
+    chosen = next((each for each in objectives if asked and getattr(each, "lambda") == asked), None)
     return page.render(
         "slo.html",
         rows=[_row(each) for each in answer.levels],
+        has_own=any(each.objective_of for each in answer.levels),
         window=_window(answer.levels[0]) // _DAY if answer.levels else 0,
         since=first,
         wanted={"lambda": name},
-        can_change=page.viewer.may_everywhere("OPERATE"),
+        objectives=[(each, _percent(each.share)) for each in objectives],
+        times=[(format_duration(each), formatting.span(each)) for each in START_WITHIN],
+        shown={} if chosen is None else _shown(chosen),
+        can_change=page.viewer.may_somewhere("OPERATE"),
+        can_set_settings=page.viewer.may_everywhere("OPERATE"),
     )
+
+
+async def put(page: Page) -> Response:
+    """Set the objective of a lambda or prefix, or change what differs from what the form showed of it."""
+    form = page.form
+    pattern = form.get("lambda", "").strip()
+    objective = objectives_pb2.Objective()
+    setattr(objective, "lambda", pattern)
+    request = objectives_pb2.PutObjectiveRequest(objective=objective)
+    within, share = form.get("within", ""), form.get("share", "").strip()
+    if within != form.get("was_within"):
+        request.objective.start_within.CopyFrom(to_duration(_time(within)))
+        request.update_mask.paths.append("start_within")
+    if share != form.get("was_share"):
+        request.objective.share = _share_of(share)
+        request.update_mask.paths.append("share")
+    if not request.update_mask.paths:
+        return page.redirect("/slo", f"The objective of {pattern} stays as it is.")
+    if not page.is_confirmed:
+        before = next((each for each in await _objectives(page) if getattr(each, "lambda") == pattern), None)
+        former = "" if before is None else f" Until now: {_in_words(before)}."
+        text = (
+            f"{share} % of the runs of {pattern} are to start within {formatting.span(_time(within))} of when they could.{former} "
+            "Runs of the past are judged by it, too."
+        )
+        return page.confirm("Set this objective?", text, "Set", "/slo", **form)
+    answer: objectives_pb2.PutObjectiveResponse = await page.call(page.stubs.objectives.PutObjective, request)
+    reach = (
+        f"It holds for {formatting.counted(answer.lambdas, 'registered lambda')}."
+        if answer.lambdas
+        else "It holds for no registered lambda yet."
+    )
+    return page.redirect("/slo", f"The objective of {pattern} is set. {reach}")
+
+
+async def reset(page: Page) -> Response:
+    """Remove the objective of a lambda or prefix."""
+    pattern = page.form.get("lambda", "")
+    if not page.is_confirmed:
+        text = f"What is promised of {pattern} is what a shorter prefix says, or the settings. Runs of the past are judged by it, too."
+        return page.confirm("Remove this objective?", text, "Remove", "/slo", **{"lambda": pattern})
+    request = objectives_pb2.DeleteObjectivesRequest(lambdas=[pattern])
+    answer: objectives_pb2.DeleteObjectivesResponse = await page.call(
+        page.stubs.objectives.DeleteObjectives, request
+    )
+    check(answer.results[0].error)
+    return page.redirect("/slo", f"The objective of {pattern} was removed.")
+
+
+async def _objectives(page: Page) -> Sequence[objectives_pb2.Objective]:
+    answer: objectives_pb2.ListObjectivesResponse = await page.call(
+        page.stubs.objectives.ListObjectives, objectives_pb2.ListObjectivesRequest()
+    )
+    return answer.objectives
+
+
+def _shown(objective: objectives_pb2.Objective) -> dict[str, str]:
+    """Return what the form shows of an objective, by the names of its inputs."""
+    return {
+        "lambda": getattr(objective, "lambda"),
+        "within": format_duration(to_timedelta(objective.start_within)),
+        "share": f"{100 * objective.share:.12g}",
+    }
+
+
+def _in_words(objective: objectives_pb2.Objective) -> str:
+    return f"{_percent(objective.share)} within {formatting.duration(objective.start_within)}"
+
+
+def _time(text: str) -> timedelta:
+    try:
+        within = parse_duration(text)
+    except ValueError as error:
+        raise PageError(400, f"The time: {error}.") from error
+    if not isinstance(within, timedelta):
+        raise PageError(400, f"The time must be one of {', '.join(map(format_duration, START_WITHIN))}.")
+    return within
+
+
+def _share_of(text: str) -> float:
+    """Return a share of a percentage that was typed; the Frontend says whether it can be promised."""
+    try:
+        return round(float(text) / 100, _DIGITS)
+    except ValueError as error:
+        raise PageError(400, "The share must be a percentage, such as 99.9.") from error
 
 
 def _row(level: inspection_pb2.ServiceLevel) -> _Row:
@@ -66,6 +169,7 @@ def _row(level: inspection_pb2.ServiceLevel) -> _Row:
         lambda_name=getattr(level, "lambda"),
         is_starts=is_starts,
         objective=_percent(level.objective),
+        objective_of=level.objective_of if level.objective_of != getattr(level, "lambda") else "",
         hour=_share(level, _HOUR),
         day=_share(level, _DAY),
         window=_share(level, _window(level)),

@@ -28,6 +28,7 @@ _KINDS = {
     inspection_pb2.TREND_MARK_KIND_RESOURCE: "resource",
     inspection_pb2.TREND_MARK_KIND_VERSION: "version",
     inspection_pb2.TREND_MARK_KIND_POOL: "pool",
+    inspection_pb2.TREND_MARK_KIND_OBJECTIVE: "objective",
 }
 
 

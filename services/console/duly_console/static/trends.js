@@ -85,7 +85,7 @@
   };
   const draw = () => {
     charts.forEach(({ plot, series, show }) => { plot.setData(columns(series.map((each) => each.name))); show(plot); });
-    section.querySelector(".objective").textContent = `within ${seconds(told.on_time_within)}; objective ${Math.round(told.objective)} %`;
+    section.querySelector(".objective").textContent = `within ${seconds(told.on_time_within)}; objective ${Number(told.objective.toFixed(3))} %`;
     const list = section.querySelector(".trend-marks"), items = list.querySelector("ul");
     list.hidden = told.marks.length === 0;
     list.querySelector("summary").textContent = told.marks.length === 1 ? "1 change in this time" : `${told.marks.length} changes in this time`;

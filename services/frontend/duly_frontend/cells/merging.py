@@ -323,6 +323,7 @@ RULES: Mapping[str, Rule] = {
     "/duly.v1.InspectionService/Search": _Whole(sums.search),
     "/duly.v1.GateService/ListGates": _Whole(sums.list_gates),
     "/duly.v1.GateService/ListBreakers": _Whole(sums.list_breakers),
+    "/duly.v1.ObjectiveService/ListObjectives": _Whole(sums.list_objectives),
     "/duly.v1.LimitService/ListResources": _by_name(
         "resources", lambda row: row.limit.name, join=joining.resources
     ),

@@ -179,6 +179,10 @@ ROUTES: Mapping[str, Route] = {
     "/duly.v1.LimitService/DeleteResource": _CHANGES_OWNED,
     "/duly.v1.LimitService/ListResources": AllCells(),
     "/duly.v1.LimitService/GetBacklog": AllCells(),
+    # a prefix is of one namespace, as a lambda is
+    "/duly.v1.ObjectiveService/PutObjective": ByField(Place(Form.LAMBDA, "objective.lambda")),
+    "/duly.v1.ObjectiveService/DeleteObjectives": ByItems("lambdas", Place(Form.LAMBDA)),
+    "/duly.v1.ObjectiveService/ListObjectives": AllCells(),
     "/duly.v1.PoolService/PutPools": _CHANGES_OWNED,
     "/duly.v1.PoolService/DeletePools": _CHANGES_OWNED,
     "/duly.v1.PoolService/ListPools": AllCells(),

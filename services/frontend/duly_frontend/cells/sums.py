@@ -15,6 +15,7 @@ from duly_wire.v1 import (
     gates_pb2,
     inspection_pb2,
     limits_pb2,
+    objectives_pb2,
     problems_pb2,
 )
 
@@ -61,6 +62,12 @@ def list_breakers(_request: Any, answers: Mapping[str, Any]) -> gates_pb2.ListBr
     """Return the breakers of all cells."""
     rows = [row for answer in answers.values() for row in answer.breakers]
     return gates_pb2.ListBreakersResponse(breakers=sorted(rows, key=_lambda_of))
+
+
+def list_objectives(_request: Any, answers: Mapping[str, Any]) -> objectives_pb2.ListObjectivesResponse:
+    """Return the objectives of all cells."""
+    rows = [row for answer in answers.values() for row in answer.objectives]
+    return objectives_pb2.ListObjectivesResponse(objectives=sorted(rows, key=_lambda_of))
 
 
 def list_services(_request: Any, answers: Mapping[str, Any]) -> fleet_pb2.ListServicesResponse:

@@ -35,6 +35,7 @@ from duly_core.problems.signs import ALL, read_signs
 from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
 from duly_core.process.pace import USUAL, Pace
+from duly_core.slo.store import promised_by_lambda
 from duly_frontend import events
 from duly_frontend.problems.late import find_late
 
@@ -43,6 +44,8 @@ _LONGEST_PAUSE = timedelta(seconds=30)
 _TIMES = 50
 """A round that took long is followed by a pause of so many times its length: a large store is not kept busy by it."""
 _MEASURED = 3
+_OBJECTIVES_EVERY = 60
+"""Seconds."""
 _OF_LATE_QUEUES = (Kind.NO_HOST, Kind.SLOTS_HELD, Kind.LATE, Kind.LAMBDA_GONE)
 Answer = TypeVar("Answer")
 
@@ -99,6 +102,8 @@ class ProblemBoard:
         self._gate_set = GateSet()
         self._dead_letters = DeadLetterCauses()
         self._budgets = Budgets(slo)
+        self._slo = slo
+        self._objectives_at: float | None = None
         self._others = others
         self._answered_in: deque[timedelta] = deque(maxlen=_MEASURED)
         self._seldom_took = 0.0
@@ -135,9 +140,17 @@ class ProblemBoard:
             self._store, begun_at, found.problems, found.unread, has_others=found.has_others
         )
 
+    async def _show_objectives(self) -> None:
+        """Set the gauges of objectives, once a minute: alerts on metrics leave out lambdas with objectives of their own."""
+        at = self._seconds()
+        if self._objectives_at is None or at - self._objectives_at >= _OBJECTIVES_EVERY:
+            events.objectives_read(await promised_by_lambda(self._store, self._slo()))
+            self._objectives_at = at
+
     async def _show(self) -> None:
         """Set the gauges: each Frontend shows what was found, so that it does not matter which of them is asked."""
         try:
+            await self._show_objectives()
             events.board_read(await store_problems.read(self._store))
             self._shown_at = self._seconds()
         except StoreUnavailableError:

@@ -216,8 +216,11 @@ def _budget(problem: FoundProblem, _now: datetime) -> Said:
     first = next(iter(problem.lambdas), "")
     of = f" of {first}" if only else f" of {number(problem.lambda_count, 'lambda')}" if first else ""
     late = f"{number(problem.tasks, 'run')}{of}" if problem.tasks else f"runs{of}"
+    late_by = (
+        f"more than {values['within']} late" if values["within"] else "later than their objectives allow"
+    )
     return Said(
-        f"{late} began more than {values['within']} late in the last {values['long']}: {rate}",
+        f"{late} began {late_by} in the last {values['long']}: {rate}",
         (
             (_plain("slo", first) if only else _plain("slo"), "shows what is promised, and what is left"),
             (_plain("backlog", "show", *([first] if only else [])), "shows what is due, and who serves it"),

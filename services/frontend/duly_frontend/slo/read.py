@@ -38,5 +38,5 @@ async def get_service_levels(
     elif scope is not None:
         levels = [each for each in levels if each.lambda_name and scope.covers_all_of(each.lambda_name)]
     return inspection_pb2.GetServiceLevelsResponse(
-        at=to_timestamp(now), levels=[level_to_wire(each, settings.start_within) for each in levels]
+        at=to_timestamp(now), levels=[level_to_wire(each) for each in levels]
     )

@@ -1,7 +1,6 @@
 """Between levels and the wire; makes one answer of those of several cells. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from duly_core.slo.rules import Level, Span
@@ -10,7 +9,7 @@ from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta, to
 from duly_wire.v1 import inspection_pb2
 
 
-def level_to_wire(level: Level, start_within: timedelta) -> inspection_pb2.ServiceLevel:
+def level_to_wire(level: Level) -> inspection_pb2.ServiceLevel:
     """Return a level as people get it."""
     alert = level.alert()
     said = inspection_pb2.ServiceLevel(
@@ -21,8 +20,9 @@ def level_to_wire(level: Level, start_within: timedelta) -> inspection_pb2.Servi
         alert=0 if alert is None else int(alert.severity),  # type: ignore[arg-type]
     )
     setattr(said, "lambda", level.lambda_name)
-    if level.indicator is Indicator.STARTS:
-        said.start_within.CopyFrom(to_duration(start_within))
+    said.objective_of = level.pattern
+    if level.start_within is not None:
+        said.start_within.CopyFrom(to_duration(level.start_within))
     if level.first_at is not None:
         said.counted_since.CopyFrom(to_timestamp(level.first_at))
     return said
@@ -66,8 +66,9 @@ def _sum(levels: Sequence[Any]) -> inspection_pb2.ServiceLevel:
                 for span in first.spans
             ],
             min(since, default=None),
-        ),
-        to_timedelta(first.start_within),
+            to_timedelta(first.start_within) if first.HasField("start_within") else None,
+            first.objective_of,
+        )
     )
 
 

@@ -15,6 +15,7 @@ _BREAKER = inspection_pb2.TREND_MARK_KIND_BREAKER
 _SETTING = inspection_pb2.TREND_MARK_KIND_SETTING
 _RESOURCE = inspection_pb2.TREND_MARK_KIND_RESOURCE
 _VERSION = inspection_pb2.TREND_MARK_KIND_VERSION
+_OBJECTIVE = inspection_pb2.TREND_MARK_KIND_OBJECTIVE
 _POOL = inspection_pb2.TREND_MARK_KIND_POOL
 
 _KINDS: Mapping[str, tuple[Any, str]] = {
@@ -25,6 +26,8 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
     "GateService/DeleteBreakers": (_BREAKER, "breaker of {} removed"),
     "SettingsService/SetSettings": (_SETTING, "setting {} set"),
     "SettingsService/ResetSettings": (_SETTING, "setting {} reset"),
+    "ObjectiveService/PutObjective": (_OBJECTIVE, "objective of {} set"),
+    "ObjectiveService/DeleteObjectives": (_OBJECTIVE, "objective of {} removed"),
     "LimitService/PutResource": (_RESOURCE, "resource {} set"),
     "LimitService/DeleteResource": (_RESOURCE, "resource {} removed"),
     "RegistryService/UpdateLambda": (_VERSION, "{} changed"),
@@ -33,7 +36,18 @@ _KINDS: Mapping[str, tuple[Any, str]] = {
 }
 METHODS: Sequence[str] = tuple(_KINDS)
 """The RPCs of which there are marks."""
-_NAMES = ("name", "lambda", "names", "lambdas", "settings", "gate", "breaker", "resource", "pools")
+_NAMES = (
+    "name",
+    "lambda",
+    "names",
+    "lambdas",
+    "settings",
+    "gate",
+    "breaker",
+    "objective",
+    "resource",
+    "pools",
+)
 """Fields that name what was changed, in the order in which they are looked for."""
 _MOST_NAMES = 3
 _NO_NAME = "?"

@@ -11,6 +11,8 @@ from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.checks import read_instant
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
+from duly_core.slo.objectives import Objectives
+from duly_core.slo.store import list_objectives
 from duly_core.trends import store as trends
 from duly_core.trends.rules import ALL, on_time, percentile, step_of
 from duly_core.trends.store import Point
@@ -27,7 +29,7 @@ _MINUTE = timedelta(minutes=1)
 async def get_trends(
     store: Store, request: inspection_pb2.GetTrendsRequest, slo: LiveSloSettings
 ) -> inspection_pb2.GetTrendsResponse:
-    """Return the points and marks of a time. What is on time, `slo` says.
+    """Return the points and marks of a time. What is on time, `slo` says, or the lambda's own objective.
 
     Raises:
         Problem: the time is none, or too long.
@@ -43,6 +45,7 @@ async def get_trends(
         raise Problem("since", "must be before until")
     if until - since > _LONGEST:
         raise Problem("since", "must be at most 8 days before until")
+    promised = Objectives(slo, await list_objectives(store)).of(name)
     step = step_of(until - since)
     points = await trends.read_points(store, step // _MINUTE, since, until, name)
     if name != ALL:
@@ -53,10 +56,10 @@ async def get_trends(
     return inspection_pb2.GetTrendsResponse(
         at=to_timestamp(now),
         step=to_duration(step),
-        points=[_point(each, slo.start_within) for each in points],
+        points=[_point(each, promised.start_within) for each in points],
         marks=marks_of(marks, name),
-        on_time_within=to_duration(slo.start_within),
-        objective=slo.starts_objective / 100,
+        on_time_within=to_duration(promised.start_within),
+        objective=promised.share,
     )
 
 
