@@ -132,7 +132,7 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         if FRONTEND in roles and options.console and not _is_set_by_the_user("frontend", "public_url"):
             environment["DULY_FRONTEND_PUBLIC_URL"] = console_url(ports)
         environment |= _queue_environment(options)
-        environment |= {"DULY_STORE_DSN": dsn, "DULY_STORE_DSN_FILE": "", "DULY_STORE_MIGRATE": "true"}
+        environment |= store_environment(options, dsn) | {"DULY_STORE_MIGRATE": "true"}
         if not _is_set_by_the_user("attachments", "store"):
             folder = (options.data_directory / "attachments").absolute()
             environment |= {"DULY_ATTACHMENTS_STORE": "folder", "DULY_ATTACHMENTS_FOLDER": str(folder)}
@@ -150,6 +150,12 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
     if (debug_port := options.debug_port_of(name)) is not None:
         environment["DULY_EXECUTOR_DEBUG_PORT"] = str(debug_port)
     return environment | _executor_environment(options)
+
+
+def store_environment(options: StackOptions, dsn: str) -> dict[str, str]:
+    """Return where a process finds the store. That of the embedded one has its password, whatever shell this is."""
+    environment = {"DULY_STORE_DSN": dsn, "DULY_STORE_DSN_FILE": ""}
+    return environment if options.dsn is not None else environment | {"DULY_STORE_PASSWORD_FILE": ""}
 
 
 def console_url(ports: Ports) -> str:
@@ -170,13 +176,15 @@ _REPORT_INTERVAL = "2s"
 def _autoscaler_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[str, str]:
     """The settings of the autoscaler, and of the workers that it starts, which inherit them."""
     drivers = {name: {"kind": "local", "application": app} for name, app in options.pools.items()}
-    environment = _worker_environment(options, ports) | {
-        "DULY_AUTOSCALER_LISTEN": ports.address(AUTOSCALER),
-        "DULY_AUTOSCALER_DRIVERS": json.dumps(drivers),
-        "DULY_AUTOSCALER_DRAIN_TIMEOUT": _AUTOSCALER_DRAIN,
-        "DULY_STORE_DSN": dsn,
-        "DULY_STORE_DSN_FILE": "",
-    }
+    environment = (
+        _worker_environment(options, ports)
+        | {
+            "DULY_AUTOSCALER_LISTEN": ports.address(AUTOSCALER),
+            "DULY_AUTOSCALER_DRIVERS": json.dumps(drivers),
+            "DULY_AUTOSCALER_DRAIN_TIMEOUT": _AUTOSCALER_DRAIN,
+        }
+        | store_environment(options, dsn)
+    )
     if not _is_set_by_the_user("controller", "report_interval"):
         environment["DULY_CONTROLLER_REPORT_INTERVAL"] = _REPORT_INTERVAL
     return environment | _executor_environment(options)

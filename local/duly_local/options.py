@@ -113,6 +113,8 @@ class StackOptions:
     """An autoscaler starts and ends workers, between none and `max_workers` of each app, instead of one that always runs."""
     max_workers: int | None = None
     """Of each app; None: as many as the machine has processors, for a pool that is new."""
+    cells: int | None = None
+    """How many cells there are to be; None: those that the data folder has, or a sole store."""
 
     debug_port: int | None = None
     """Where a debugger attaches to callbacks of the first app; those of the next apps follow."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from duly_core.errors import DulyError, PortInUseError
 from duly_local.merged_output import MergedOutput
-from duly_local.ports import free_port, require_free
+from duly_local.ports import free_port, is_free, require_free
 from duly_local.program_log import ProgramLog
 
 _ATTEMPTS_AT_A_FREE_PORT = 5
@@ -26,9 +26,12 @@ class Program(ABC):
     NAME: ClassVar[str]
     """What it is, in error messages."""
 
-    def __init__(self, port: int | None, log_file: Path, ready_within: timedelta) -> None:
-        """Make one; without `port`, a free one is taken, and kept while this object lives."""
+    def __init__(
+        self, port: int | None, log_file: Path, ready_within: timedelta, usual_port: int | None = None
+    ) -> None:
+        """Make one; without `port`, a free one is taken, and kept while this object lives: `usual_port`, if it is free."""
         self.port = port
+        self._usual_port = usual_port
         self._log = ProgramLog(log_file)
         self._ready_within = ready_within
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,8 +62,10 @@ class Program(ABC):
             raise
 
     def _start_on_a_free_port(self) -> None:
+        usual, self._usual_port = self._usual_port, None
         for attempts_left in reversed(range(_ATTEMPTS_AT_A_FREE_PORT)):
-            self.port = free_port()
+            self.port = usual if usual is not None and is_free(usual) else free_port()
+            usual = None
             try:
                 self.launch()
                 self.wait_until_ready()

@@ -15,9 +15,16 @@ from typing import Self
 from duly_core.config.config_file import read_config
 from duly_core.config.settings import format_duration
 from duly_core.errors import DulyError, SettingsError
+from duly_local.cells.starting import CellsInFolder, LocalCells, make_cells
 from duly_local.child_spec import ChildSpec, SupervisionTiming
 from duly_local.elastic_pools import declare
-from duly_local.environment import console_url, drain_grace, drain_time, joining_environment
+from duly_local.environment import (
+    console_url,
+    drain_grace,
+    drain_time,
+    joining_environment,
+    store_environment,
+)
 from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
@@ -54,6 +61,9 @@ class LocalStack:
         self.supervisor: Supervisor | None = None
         self._joining: dict[str, str] = {}
         """What another worker on this machine must be told."""
+        self._cells: LocalCells | None = None
+        self._reaching_cells: dict[str, str] = {}
+        """What `duly cells` must be told; empty: the user knows it, for it is the address of `dsn`."""
         self._output = output or MergedOutput()
         self._timing = timing or SupervisionTiming()
         self._programs: dict[str, Program] = {}
@@ -134,14 +144,11 @@ class LocalStack:
         if options.dsn is not None:
             _check_dsn(options.dsn)
         else:
-            postgres = EmbeddedPostgres(
-                options.data_directory,
-                needed_for=self._keepalive_pipes.stay + _AFTER_SERVICES,
-                tell=lambda text: self._output.write("postgres", f"[duly] {text}"),
+            self._start_postgres()
+        if options.dsn is not None and options.cells is not None:
+            self._cells = make_cells(
+                options.cells, (), store_environment(self.options, self.dsn), self._tell_of_cells
             )
-            self._start_program("postgres", postgres)
-            self._keepalive_pipes.of_postgres = postgres.keepalive
-            self.dsn = postgres.socket_dsn
         if options.needs_moto:
             make_data_directory(options.data_directory)
             moto = MotoServer(options.data_directory / "sqs.log")
@@ -163,6 +170,28 @@ class LocalStack:
         for name, program in self._programs.items():
             self._keepers.append(asyncio.create_task(keep_running(name, program, self._output)))
         return self.supervisor
+
+    def _start_postgres(self) -> None:
+        """Start the embedded one, with the cells that are in it."""
+        folder = self.options.data_directory
+        cells = CellsInFolder(folder, self.options.cells)
+        postgres = EmbeddedPostgres(
+            folder,
+            settings=cells.postgres_settings,
+            needed_for=self._keepalive_pipes.stay + _AFTER_SERVICES,
+            tell=lambda text: self._output.write("postgres", f"[duly] {text}"),
+            usual_port=cells.usual_port,
+        )
+        self._start_program("postgres", postgres)
+        self._keepalive_pipes.of_postgres = postgres.keepalive
+        self.dsn = postgres.socket_dsn
+        self._cells = cells.prepare(
+            postgres.place, postgres.port or 0, store_environment(self.options, self.dsn), self._tell_of_cells
+        )
+        self._reaching_cells = postgres.signing_in
+
+    def _tell_of_cells(self, text: str) -> None:
+        self._output.write("duly", text)
 
     async def _declare_pools(self, supervisor: Supervisor) -> None:
         try:
@@ -235,6 +264,8 @@ class LocalStack:
         settings = [f"{name}={value}" for name, value in sorted(self._joining.items())]
         command = shlex.join(["env", *settings, "duly", "worker", "MODULE:APP"])
         self._output.write("duly", f"to add a worker: {command}")
+        if self._cells is not None:
+            self._announce_cells(self._cells)
         metrics = [
             f"http://{self.ports.metrics_address(name)}/metrics ({name})"
             for name in (*self.options.services, *self.options.workers)
@@ -242,6 +273,23 @@ class LocalStack:
         self._output.write("duly", f"metrics at {', '.join(metrics)}")
         if self.options.console:
             self._output.write("duly", f"console at {console_url(self.ports)}")
+
+    def _announce_cells(self, cells: LocalCells) -> None:
+        self._output.write(
+            "duly",
+            f"cells {', '.join(cells.names)}; a namespace lives in {cells.default}, unless it was assigned to another before it was used",
+        )
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._reaching_cells.items())
+        command = "duly cells assign NAMESPACE " + next(
+            (name for name in cells.names if name != cells.default), cells.default
+        )
+        if settings:
+            self._output.write("duly", f"for `duly cells`, in another shell: export {settings}")
+            self._output.write("duly", f"to assign one: {command}")
+        else:
+            self._output.write(
+                "duly", f"to assign one: {command} --dsn ADDRESS, with the address of this --dsn"
+            )
 
 
 def _check_dsn(dsn: str) -> None:

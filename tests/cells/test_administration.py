@@ -348,7 +348,7 @@ def test_an_address_that_says_how_to_sign_in_is_refused(
     with pytest.raises(DirectoryError, match=problem):
         first.add("b", address, "public")
     with pytest.raises(DirectoryError, match=problem):
-        first.set_address("a", address)
+        first.set_address(["a"], address)
 
 
 @pytest.fixture
@@ -364,9 +364,41 @@ def promoted(both: Administration, stores: list[str], postgres_server: PostgresS
 def test_a_cell_whose_server_failed_over_gets_its_new_address_in_all_cells(
     both: Administration, stores: list[str], promoted: str
 ) -> None:
-    both.set_address("b", without_password(promoted))
+    both.set_address(["b"], without_password(promoted))
     assert copy_of(stores[0]) == copy_of(promoted) == both.look().directory
     assert both.look().problems() == []
+
+
+def test_cells_of_one_server_that_failed_over_get_their_new_address_together(
+    first: Administration, stores: list[str]
+) -> None:
+    first.add("b", without_password(stores[1]), "public")
+    first.add("c", without_password(stores[1]), "duly_c")
+    now = without_password(psycopg.conninfo.make_conninfo(stores[1], hostaddr="127.0.0.1"))
+
+    directory = first.set_address(["b", "c"], now)
+
+    assert (directory.version, directory.cells["b"].address, directory.cells["c"].address) == (4, now, now)
+    assert first.look().directory == directory
+    assert first.look().problems() == []
+
+
+def test_a_cell_that_was_removed_is_added_again_with_its_store(
+    both: Administration, stores: list[str]
+) -> None:
+    both.remove("b")
+    both.add("b", without_password(stores[1]), "public")
+    assert copy_of(stores[0]) == copy_of(stores[1]) == both.look().directory
+    assert both.look().problems() == []
+
+
+def test_the_place_from_which_a_cell_was_moved_is_not_added_again(
+    both: Administration, stores: list[str]
+) -> None:
+    both.remove("b")
+    execute(stores[1], "update cell_directory set state = 'fenced'")
+    with pytest.raises(DirectoryError, match="it is where the cell was moved from"):
+        both.add("b", without_password(stores[1]), "public")
 
 
 def test_an_address_at_which_the_cell_is_not_is_refused(
@@ -374,9 +406,9 @@ def test_an_address_at_which_the_cell_is_not_is_refused(
 ) -> None:
     execute(promoted, "update cell_directory set own_cell = 'z'")
     with pytest.raises(DirectoryError, match=r"is cell z of installation .*, and not cell b"):
-        both.set_address("b", without_password(promoted))
+        both.set_address(["b"], without_password(promoted))
     with pytest.raises(DirectoryError, match="there is no cell x"):
-        both.set_address("x", without_password(promoted))
+        both.set_address(["x"], without_password(promoted))
     assert copy_of(stores[0]).version == 2
 
 
@@ -385,7 +417,7 @@ def test_the_place_from_which_a_cell_was_moved_does_not_become_its_address(
 ) -> None:
     execute(promoted, "update cell_directory set state = 'fenced'")
     with pytest.raises(DirectoryError, match="it is where the cell was moved from"):
-        both.set_address("b", without_password(promoted))
+        both.set_address(["b"], without_password(promoted))
 
 
 def test_a_repeated_assignment_completes_what_was_killed_in_the_middle(

@@ -43,6 +43,17 @@ def test_what_is_acknowledged_is_on_disk(data: Path) -> None:
         }
 
 
+def test_the_usual_port_is_taken_again_unless_another_program_has_it(data: Path) -> None:
+    with EmbeddedPostgres(data) as postgres:
+        port = postgres.port
+
+    with EmbeddedPostgres(data, usual_port=port) as postgres:
+        assert postgres.port == port
+
+    with socket.create_server(("127.0.0.1", port or 0)), EmbeddedPostgres(data, usual_port=port) as postgres:
+        assert postgres.port != port
+
+
 def test_strangers_are_asked_for_the_password(data: Path) -> None:
     with EmbeddedPostgres(data) as postgres, pytest.raises(psycopg.OperationalError, match="password"):
         psycopg.connect(postgres.dsn, password="wrong")

@@ -79,6 +79,12 @@ def test_a_worker_is_not_told_where_the_store_is() -> None:
     assert hsc["DULY_STORE_DSN"] == DSN
 
 
+def test_a_shell_with_the_password_of_another_store_does_not_lock_services_out_of_the_embedded_one() -> None:
+    for options, password_file in ((StackOptions(), ""), (StackOptions(dsn=DSN), None)):
+        server = service_environment(options, DSN, options.choose_ports(), SERVER)
+        assert server.get("DULY_STORE_PASSWORD_FILE") == password_file
+
+
 def test_addresses_of_events_begin_with_the_console_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

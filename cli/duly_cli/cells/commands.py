@@ -173,17 +173,20 @@ def assign(
 
 @_cells.command("set")
 def set_address(
-    name: _Name,
+    names: Annotated[
+        list[str], typer.Argument(metavar="CELL...", help="All cells of the server that is elsewhere now.")
+    ],
     at: Annotated[
         str,
-        typer.Option("--at", metavar="ADDRESS", help="Where the cell is now: postgresql://HOST/DATABASE."),
+        typer.Option("--at", metavar="ADDRESS", help="Where they are now: postgresql://HOST/DATABASE."),
     ],
     dsn: _Dsn = None,
 ) -> None:
-    """Say where a cell is now, after a failover or a restore at another address. Its former place must never come back."""
+    """Say where cells are now, after a failover or a restore at another address. Their former place must never come back."""
     with _administration(dsn) as administration:
-        directory = administration.set_address(name, at)
-        say(f"cell {name} is at the new address, as of version {directory.version} of the directory")
+        directory = administration.set_address(names, at)
+        told = f"cell {names[0]} is" if len(names) == 1 else f"cells {', '.join(names)} are"
+        say(f"{told} at the new address, as of version {directory.version} of the directory")
 
 
 @_cells.command("remove")

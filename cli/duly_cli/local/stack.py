@@ -13,6 +13,7 @@ from duly_cli.startup.programs import Lambdas, Program, program_of
 
 _PANEL = "On this machine"
 _LAST_PORT = 65_535
+_MOST_CELLS = 26
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -101,6 +102,15 @@ def up(
             show_default="as many as processors",
         ),
     ] = None,
+    cells: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=_MOST_CELLS,
+            help="Keep namespaces in so many cells, a, b, ...: schemas of this Postgres. Later starts go on with them; a higher number adds.",
+            show_default="those that --data has",
+        ),
+    ] = None,
     free_ports: Annotated[
         bool,
         typer.Option(
@@ -159,6 +169,7 @@ def up(
         console=console,
         elastic=elastic,
         max_workers=max_workers,
+        cells=cells,
         debug_port=debug_port,
     )
     sys.exit(asyncio.run(run_stack(options)))

@@ -104,7 +104,7 @@ def _migrate_other_cells(*, roles: bool) -> None:
     from duly_core.postgres.settings import StoreSettings, direct
 
     administration = Administration(direct(StoreSettings.load()))
-    if not administration.is_cell():
+    if administration.own_copy() is None:
         return
     found = administration.look()
     failed = []

@@ -4,7 +4,7 @@ A change needs all cells, and the lock at the default cell: so two changes never
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -189,14 +189,14 @@ class Administration:
             self._alone(side, lambda: self._make(side, directory, name))
             return directory
 
-    def is_cell(self) -> bool:
-        """Tell whether the store is a cell, and no sole store.
+    def own_copy(self) -> StoredDirectory | None:
+        """Return the directory as the store has it; None: it is no cell, but a sole store.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
         with Side(self._dsn, self._schema, "store") as side:
-            return read_copy(side) is not None
+            return read_copy(side)
 
     def address_of(self, cell: Cell) -> str:
         """Return the address of a cell with its password and its schema.
@@ -206,8 +206,8 @@ class Administration:
         """
         return full_address(self.settings_of(cell))
 
-    def look(self) -> Cells:
-        """Read all cells.
+    def look(self, but_for: Collection[str] = ()) -> Cells:
+        """Read all cells, but for some whose addresses lead nowhere.
 
         Raises:
             DirectoryError: the store is no cell, or directories contradict each other.
@@ -219,7 +219,7 @@ class Administration:
             raise DirectoryError(
                 f"{side.where} is no cell, but a sole store: `duly cells init NAME` makes it one"
             )
-        states = self._states(own.directory)
+        states = self._states(own.directory, but_for)
         copies = [
             state.copy.directory
             for state in states
@@ -227,11 +227,13 @@ class Administration:
         ]
         directory = newest(copies, own.directory)
         if directory is not None and directory.version > own.directory.version:
-            states = self._states(directory)
+            states = self._states(directory, but_for)
         return Cells(directory or own.directory, states, own.own)
 
-    def _states(self, directory: Directory) -> tuple[CellState, ...]:
-        return tuple(self._state(cell) for _, cell in sorted(directory.cells.items()))
+    def _states(self, directory: Directory, but_for: Collection[str]) -> tuple[CellState, ...]:
+        return tuple(
+            self._state(cell) for name, cell in sorted(directory.cells.items()) if name not in but_for
+        )
 
     def _state(self, cell: Cell) -> CellState:
         with self._side(cell) as side:
@@ -279,6 +281,9 @@ class Administration:
                     raise DirectoryError(
                         f"{side.where} is cell {copy.own} of installation {copy.directory.installation} already"
                     )
+                if copy is not None and there is None:  # it was removed: its store stayed
+                    _check_is_there(side, copy, name, directory)
+                    self._write({**sides, name: side}, directory)
                 if copy is None:
                     if there is None:  # else it is this cell, and was restored from before it was one
                         is_new(side)
@@ -315,35 +320,40 @@ class Administration:
         Raises:
             DirectoryError: there is none, namespaces live in it, a cell does not answer, or it is being moved.
         """
-        with self._changing(but_for=name if is_gone else "") as (found, sides):
+        with self._changing(but_for=[name] if is_gone else []) as (found, sides):
             directory = found.directory.without_cell(name)
             self._write({each: side for each, side in sides.items() if each != name}, directory)
             return directory
 
-    def set_address(self, name: str, address: str) -> Directory:
-        """Say where a cell is now: after a failover to another address, or a restore there. Nothing is copied.
+    def set_address(
+        self, names: Collection[str], address: str, *, or_not_made_yet: bool = False
+    ) -> Directory:
+        """Say where cells of one server are now: after a failover to another address, or a restore there. Nothing is copied.
+
+        Args:
+            names: all cells whose present address leads nowhere.
+            address: where they are now.
+            or_not_made_yet: also give the address to a cell that has no store there; `add` makes it.
 
         Raises:
             DirectoryError: there is no such cell, the store there is not this cell, another cell does not answer, or one is being moved.
             StoreUnavailableError: the address does not answer.
         """
         check_no_password(address)
-        with self._changing(but_for=name) as (found, sides):
-            cell = replace(found.directory.cells[name], address=without_password(address))
-            is_known = cell == found.directory.cells[name]
-            directory = found.directory if is_known else found.directory.with_cell(cell)
-            with self._side(cell) as side:
+        with self._changing(but_for=names) as (found, sides), ExitStack() as stack:
+            directory, told = found.directory, dict(sides)
+            for name in names:
+                cell = replace(directory.cells[name], address=without_password(address))
+                side = stack.enter_context(self._side(cell))
                 copy = read_copy(side)
-                if copy is None or copy.own != name or copy.directory.installation != directory.installation:
-                    there = (
-                        "no cell"
-                        if copy is None
-                        else f"cell {copy.own} of installation {copy.directory.installation}"
-                    )
-                    raise DirectoryError(f"{side.where} is {there}, and not cell {name} of this installation")
-                if copy.fenced:
-                    raise DirectoryError(f"{side.where} is fenced: it is where the cell was moved from")
-                self._write({**sides, name: side}, directory)
+                if copy is not None or not or_not_made_yet:
+                    _check_is_there(side, copy, name, directory)
+                    told[name] = side
+                if cell != directory.cells[name]:
+                    directory = directory.with_cell(cell)
+            if directory is not found.directory:  # one change, however many cells
+                directory = replace(directory, version=found.directory.version + 1)
+            self._write(told, directory)
             return directory
 
     def source_of_copies(self, said: str = "") -> str:
@@ -428,34 +438,53 @@ class Administration:
                 return
 
     @contextmanager
-    def _changing(self, but_for: str = "") -> Iterator[tuple[Cells, Mapping[str, Side]]]:
-        """Hold the lock of changes, and give the cells and a connection to each, but for one that is gone."""
-        directory = self.look().directory
-        if but_for and but_for not in directory.cells:
-            raise DirectoryError(
-                f"there is no cell {but_for}: there are {', '.join(sorted(directory.cells))}"
-            )
-        default = directory.default_cell
-        if default == but_for:
-            # it cannot hold the lock: the first of the others does
-            default = min((each for each in directory.cells if each != but_for), default=default)
+    def _changing(self, but_for: Collection[str] = ()) -> Iterator[tuple[Cells, Mapping[str, Side]]]:
+        """Hold the lock of changes, and give the cells and a connection to each, but for those that are not where they were."""
+        directory = self.look(but_for).directory
+        for name in but_for:
+            if name not in directory.cells:
+                raise DirectoryError(
+                    f"there is no cell {name}: there are {', '.join(sorted(directory.cells))}"
+                )
         with (
-            self._side(directory.cells[default]) as arbiter,
+            self._arbiter(directory, but_for) as arbiter,
             locked(arbiter, directory),
             ExitStack() as stack,
         ):
-            found = self.look()
+            found = self.look(but_for)
             for state in found.states:
-                if state.cell.name != but_for:
-                    _check_changeable(state)
+                _check_changeable(state)
             yield (
                 found,
                 {
                     state.cell.name: stack.enter_context(self._side(state.cell))
                     for state in found.states
-                    if state.cell.name != but_for and state.copy is not None
+                    if state.copy is not None
                 },
             )
+
+    def _arbiter(self, directory: Directory, but_for: Collection[str]) -> Side:
+        """Give the place of the lock: the default cell, else the first one that answers, else the store of the settings."""
+        by_turn = sorted(directory.cells, key=lambda each: (each != directory.default_cell, each))
+        for name in by_turn:
+            if name not in but_for:
+                return self._side(directory.cells[name])
+        return Side(self._dsn, self._schema, "store")
+
+
+def _check_is_there(side: Side, copy: StoredDirectory | None, name: str, directory: Directory) -> None:
+    """Check that what is at an address is a cell, and serves.
+
+    Raises:
+        DirectoryError: it is not, or is where the cell was moved from.
+    """
+    if copy is None or copy.own != name or copy.directory.installation != directory.installation:
+        there = (
+            "no cell" if copy is None else f"cell {copy.own} of installation {copy.directory.installation}"
+        )
+        raise DirectoryError(f"{side.where} is {there}, and not cell {name} of this installation")
+    if copy.fenced:
+        raise DirectoryError(f"{side.where} is fenced: it is where the cell was moved from")
 
 
 def _check_changeable(state: CellState) -> None:

@@ -6,7 +6,9 @@ from typing import Self
 import structlog
 
 from duly_core.cells.follower import DirectoryFollower
+from duly_core.postgres.dsn import place_of
 from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 
 log = structlog.get_logger()
 
@@ -46,10 +48,7 @@ class OwnStore:
         async with self._turn:
             made = self._made()
             before = self._store
-            if (made.settings.dsn, made.settings.schema_name) == (
-                before.settings.dsn,
-                before.settings.schema_name,
-            ):
+            if _place(made.settings) == _place(before.settings):
                 return
             await made.__aenter__()
             self._store = made
@@ -63,3 +62,8 @@ class OwnStore:
         following = asyncio.ensure_future(self.follow())
         self._following.add(following)
         following.add_done_callback(self._following.discard)
+
+
+def _place(settings: StoreSettings) -> tuple[str, str]:
+    """Return what tells two places apart: one may be written as a URI, and its schema may go without saying."""
+    return place_of(settings.dsn), settings.schema_name or "public"

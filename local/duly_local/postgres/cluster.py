@@ -23,7 +23,7 @@ class Cluster:
         self.data_directory = data_directory
         self.files = data_directory / "postgres"
         self.log_file = data_directory / "postgres.log"
-        self._password_file = data_directory / "postgres.password"
+        self.password_file = data_directory / "postgres.password"
 
     @property
     def major(self) -> int | None:
@@ -41,10 +41,10 @@ class Cluster:
             DulyError: its file is gone.
         """
         try:
-            return self._password_file.read_text(encoding="utf-8").strip()
+            return self.password_file.read_text(encoding="utf-8").strip()
         except OSError as error:
             raise DulyError(
-                f"{self._password_file} cannot be read ({error.strerror}), and without it neither can the "
+                f"{self.password_file} cannot be read ({error.strerror}), and without it neither can the "
                 f"data: put it back, or begin anew with another --data"
             ) from error
 
@@ -56,7 +56,7 @@ class Cluster:
         Raises:
             DulyError: initdb failed; quotes what it said.
         """
-        if not self._password_file.exists():
+        if not self.password_file.exists():
             self._write_password()
         unfinished = self.files.with_name("postgres.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -117,7 +117,7 @@ class Cluster:
 
     def _write_password(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        file_descriptor = os.open(self._password_file, flags, 0o600)
+        file_descriptor = os.open(self.password_file, flags, 0o600)
         with os.fdopen(file_descriptor, "w") as file:
             file.write(secrets.token_urlsafe(24))
             file.flush()

@@ -69,9 +69,10 @@ class EmbeddedPostgres(Program):
         stop_within: timedelta = timedelta(seconds=10),
         needed_for: timedelta = timedelta(),
         tell: Callable[[str], None] = lambda _: None,
+        usual_port: int | None = None,
     ) -> None:
         self._cluster = Cluster(data_directory.absolute())
-        super().__init__(port, self._cluster.log_file, ready_within)
+        super().__init__(port, self._cluster.log_file, ready_within, usual_port)
         self._settings = {**DEFAULTS, **(settings or {})}
         self._stop_within = stop_within
         self._needed_for = needed_for
@@ -97,6 +98,22 @@ class EmbeddedPostgres(Program):
         if not folder:
             return self.dsn
         return f"postgresql://{USER}:{self._cluster.password}@/{DATABASE}?host={quote(folder, safe='')}&port={self.port}"
+
+    @property
+    def place(self) -> str:
+        """Where `socket_dsn` leads, without how to sign in there."""
+        folder = self._socket_folder
+        if not folder:
+            return f"postgresql://{LOOPBACK}:{self.port}/{DATABASE}"
+        return f"postgresql:///{DATABASE}?host={quote(folder, safe='')}&port={self.port}"
+
+    @property
+    def signing_in(self) -> dict[str, str]:
+        """The settings with which a command reaches this server; the password is not among them, but its file."""
+        return {
+            "DULY_STORE_DSN": self.place.replace("postgresql://", f"postgresql://{USER}@", 1),
+            "DULY_STORE_PASSWORD_FILE": str(self._cluster.password_file),
+        }
 
     @property
     def _socket_folder(self) -> str:
