@@ -18,7 +18,7 @@ import uvloop
 from benchmarks.arguments import in_range, new_file, several
 from benchmarks.cells.idle import Idle, measure_idle
 from benchmarks.cells.load import Load, measure_load
-from benchmarks.cells.loss import Loss, measure_loss
+from benchmarks.cells.loss import HOW, Loss, measure_loss
 from benchmarks.cells.simulation import CellCost, Estimate, call_cost, estimate, slope
 from benchmarks.machine import machine
 from benchmarks.tables import rows, spread
@@ -48,7 +48,8 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Any]]:
         for cells in sorted({1, *options.idle_cells}):
             keep("idle", await measure_idle(cells, options.idle_seconds))
     if "loss" in options.parts:
-        keep("loss", await measure_loss(options.seconds))
+        for how in HOW:
+            keep("loss", await measure_loss(options.seconds, how))
     return found
 
 
@@ -58,7 +59,7 @@ def report(found: dict[str, list[Any]]) -> str:
     if found["tasks"]:
         parts.append(_tasks(found["tasks"]))
     if found["loss"]:
-        parts.append(_loss(found["loss"][0]))
+        parts += map(_loss, found["loss"])
     if found["idle"]:
         parts += _idle(found["idle"])
     return "\n\n".join(parts)
@@ -85,15 +86,12 @@ def _tasks(loads: Sequence[Load]) -> str:
 def _loss(loss: Loss) -> str:
     body = [
         [when, f"{loss.calls[when]:,}", f"{loss.failed[when]:,}"]
-        + (
-            [f"{loss.percentile(when, percent):,.1f}" for percent in (50, 99)]
-            if loss.took_ms.get(when)
-            else ["-", "-"]
-        )
+        + ([f"{each:,.1f}" for each in loss.percentiles(when)] if loss.took_ms.get(when) else ["-", "-", "-"])
         for when in sorted(loss.calls)
-        if "warm-up" not in when
     ]
-    return rows(["namespaces", "calls", "failed", "p50, ms", "p99, ms"], body)
+    table = rows(["namespaces", "calls", "failed", "p50, ms", "p99, ms", "max, ms"], body)
+    told = f"The Postgres of one cell {loss.how}. Tasks of it that have not ended after it is back: {loss.unfinished}."
+    return f"{told}\n\n{table}"
 
 
 def _idle(measured: Sequence[Idle]) -> list[str]:

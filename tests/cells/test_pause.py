@@ -76,3 +76,19 @@ def test_a_cell_that_let_somebody_wait_has_no_head_start_for_a_second(pause, clo
     clock.now += 1.0
 
     assert not pause.is_slow()
+
+
+def _seconds_slow(pause, clock):
+    began = clock.now
+    pause.was_slow()
+    while pause.is_slow():
+        clock.now += 0.25
+    return clock.now - began
+
+
+def test_callers_wait_ever_more_seldom_for_a_cell_that_hangs_up_to_a_bound(pause, clock):
+    assert [_seconds_slow(pause, clock) for _ in range(4)] == [1, 2, 4, 4]
+
+    pause.answered()
+
+    assert _seconds_slow(pause, clock) == 1

@@ -22,8 +22,8 @@ from duly.errors import (
 )
 from duly.tasks.new_task import NewTask, ScheduledTask
 from duly.transport import away_items, error_mapping
-from duly.transport.batching import Batcher
 from duly.transport.caller import Caller, seconds
+from duly.transport.lanes import Lanes
 from duly_wire.enums import OnConflict
 from duly_wire.ids import new_task_id_texts
 from duly_wire.v1 import frontend_pb2, task_pb2
@@ -64,8 +64,13 @@ class Scheduler:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._batcher: Batcher[_Submission, frontend_pb2.ScheduleResult] = Batcher(
-            self._send_submissions, lambda submission: submission.task.ByteSize()
+        # A namespace lives in one cell: while that is away, tasks of other namespaces do not wait for it.
+        self._lanes: Lanes[_Submission, frontend_pb2.ScheduleResult] = Lanes(
+            self._send_in_common,
+            self._send_submissions,
+            lambda submission: submission.task.ByteSize(),
+            _namespace_of,
+            _is_away,
         )
 
     async def schedule(self, new: NewTask, timeout: timedelta) -> ScheduledTask:
@@ -84,8 +89,8 @@ class Scheduler:
         deadline = asyncio.get_running_loop().time() + seconds(timeout)
         began_ns = time.time_ns() if tracing.active is not None else 0
         try:
-            result = await self._batcher.submit(_Submission(task, deadline), deadline)
-            if not result.created and away_items.is_away(result):  # those of other cells were written
+            result = await self._lanes.submit(_Submission(task, deadline), deadline)
+            if _is_away(result):  # those of other cells were written
                 result = await self._submit_again(task, deadline, result)
         except TimeoutError:  # its batch has callers more patient than this one
             raise _naming(task, await self._caller.late(timeout)) from None
@@ -100,7 +105,7 @@ class Scheduler:
         async def submit(
             some: Sequence[frontend_pb2.NewTask], _left: float
         ) -> Sequence[frontend_pb2.ScheduleResult]:
-            return [await self._batcher.submit(_Submission(each, deadline), deadline) for each in some]
+            return [await self._lanes.submit(_Submission(each, deadline), deadline) for each in some]
 
         left = deadline - asyncio.get_running_loop().time()
         result: frontend_pb2.ScheduleResult
@@ -132,13 +137,20 @@ class Scheduler:
 
     async def close(self) -> None:
         """Return once everything submitted is answered."""
-        await self._batcher.close()
+        await self._lanes.close()
 
-    async def _send_submissions(self, batch: list[_Submission]) -> Sequence[frontend_pb2.ScheduleResult]:
+    async def _send_in_common(self, batch: list[_Submission]) -> Sequence[frontend_pb2.ScheduleResult]:
+        return await self._send_submissions(batch, in_common=True)
+
+    async def _send_submissions(
+        self, batch: list[_Submission], *, in_common: bool = False
+    ) -> Sequence[frontend_pb2.ScheduleResult]:
         # As long as the most patient caller waits; the others leave by their own timeouts.
         left = max(submission.deadline for submission in batch) - asyncio.get_running_loop().time()
         request = frontend_pb2.ScheduleRequest(tasks=[submission.task for submission in batch])
-        return await self._send(request, timedelta(seconds=left))
+        call = self._caller.call(self._caller.schedule, request, timedelta(seconds=left), in_common=in_common)
+        response: frontend_pb2.ScheduleResponse = await call
+        return response.results
 
     async def _send_call(self, call: _Call, timeout: timedelta) -> list[Written]:
         try:
@@ -182,6 +194,15 @@ class Scheduler:
         call = self._caller.call(self._caller.schedule, request, timeout)
         response: frontend_pb2.ScheduleResponse = await call
         return response.results
+
+
+def _namespace_of(submission: _Submission) -> str:
+    namespace, mark, _ = getattr(submission.task, "lambda").partition("/")
+    return namespace if mark else ""
+
+
+def _is_away(result: frontend_pb2.ScheduleResult) -> bool:
+    return not result.created and away_items.is_away(result)
 
 
 def _of_one(task_id: str, error: DulyError) -> DulyError:

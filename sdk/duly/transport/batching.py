@@ -16,6 +16,9 @@ from duly.errors import ClosedError
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
+# So many batches that are late hold up no others.
+_MOST_LATE = 6
+
 
 class Batcher(Generic[Item, Answer]):
     """Turns single submissions into batches. Used on one event loop.
@@ -32,15 +35,25 @@ class Batcher(Generic[Item, Answer]):
         most_items: int = 500,
         most_bytes: int = 1024 * 1024,
         most_in_flight: int = 2,
+        late_after_s: float | None = None,
+        note_late: Callable[[list[Item]], object] = lambda _: None,
     ) -> None:
-        """`size_of` gives an item's bytes; an item larger than `most_bytes` travels alone."""
+        """`size_of` gives an item's bytes; an item larger than `most_bytes` travels alone.
+
+        A batch that is not answered after `late_after_s` holds up no others any more, and `note_late` is told.
+        """
         self._send = send
         self._size_of = size_of
         self._most_items = most_items
         self._most_bytes = most_bytes
         self._most_in_flight = most_in_flight
         self._waiting: deque[tuple[Item, asyncio.Future[Answer]]] = deque()
+        self._late_after_s = late_after_s
+        self._note_late = note_late
         self._flights: set[asyncio.Task[None]] = set()
+        # Those of them that hold up no others.
+        self._late: set[asyncio.Task[None]] = set()
+        self._timers: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
         self._start_is_due = False
         self._closed = False
 
@@ -56,7 +69,7 @@ class Batcher(Generic[Item, Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((item, future))
-        if not self._start_is_due and len(self._flights) < self._most_in_flight:
+        if not self._start_is_due and self._has_room:
             # Not now but when the loop comes round: tasks started together then travel together.
             self._start_is_due = True
             loop.call_soon(self._start)
@@ -69,6 +82,16 @@ class Batcher(Generic[Item, Answer]):
         finally:
             timer.cancel()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits or is under way."""
+        return not self._waiting and not self._flights
+
+    @property
+    def _has_room(self) -> bool:
+        late = min(len(self._late), _MOST_LATE)
+        return len(self._flights) - late < self._most_in_flight
+
     async def close(self) -> None:
         """Refuse new items, and return once the ones submitted before are answered."""
         self._closed = True
@@ -78,13 +101,26 @@ class Batcher(Generic[Item, Answer]):
 
     def _start(self) -> None:
         self._start_is_due = False
-        while len(self._flights) < self._most_in_flight and (batch := self._take_batch()):
-            flight = asyncio.get_running_loop().create_task(self._fly(batch))
+        loop = asyncio.get_running_loop()
+        while self._has_room and (batch := self._take_batch()):
+            flight = loop.create_task(self._fly(batch))
             self._flights.add(flight)
             flight.add_done_callback(self._land)
+            if self._late_after_s is not None:
+                self._timers[flight] = loop.call_later(self._late_after_s, self._pass_by, flight, batch)
+
+    def _pass_by(self, flight: asyncio.Task[None], batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        """Let others go before a batch that is late."""
+        if flight in self._flights:
+            self._late.add(flight)
+            self._note_late([item for item, _ in batch])
+            self._start()
 
     def _land(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
+        self._late.discard(flight)
+        if (timer := self._timers.pop(flight, None)) is not None:
+            timer.cancel()
         self._start()
 
     def _take_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:

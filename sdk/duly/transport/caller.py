@@ -17,6 +17,7 @@ from duly.transport import error_mapping, partial_answers
 from duly.transport.after_fork import keep_in_children
 from duly.transport.channel import open_channel
 from duly.transport.error_mapping import Health
+from duly.transport.lanes import NotAnsweredError
 from duly_wire.call_stream import CallStream
 from duly_wire.credentials import Credentials
 from duly_wire.peers import Avoided, split_addresses
@@ -166,6 +167,7 @@ class Caller:
         *,
         one_try: timedelta | None = None,
         again: bool = True,
+        in_common: bool = False,
         tried: Callable[[int], object] = lambda _: None,
     ) -> Answer:
         """Send a request until it is answered, and return the answer.
@@ -173,7 +175,8 @@ class Caller:
         Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. If another Frontend is
         known it is asked at once, else there is a pause; an overloaded one says how long. `tried` is told the number
         of each try: an earlier one may have done the work. Raises UnavailableError when the time is up, and the SDK's own
-        error for any other status.
+        error for any other status. `in_common`, NotAnsweredError is raised where the request would be sent again because
+        nobody serves it.
         """
         answer_before: grpc.aio.AioRpcError | None = None
         clock = asyncio.get_running_loop().time
@@ -207,6 +210,8 @@ class Caller:
                     raise error_mapping.from_status(
                         reason, self.address
                     ) from None  # its text has gRPC's words
+                if in_common and told is None:
+                    raise NotAnsweredError from None
                 if error_mapping.is_answer(error):
                     answer_before = error
                 longest_try = max(longest_try, min(2 * longest_try, seconds(ONE_TRY)))

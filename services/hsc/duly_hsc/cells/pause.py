@@ -16,6 +16,7 @@ class Pause:
         self._failures = 0
         self._until = float("-inf")
         self._slow_until = float("-inf")
+        self._slow_for = _SLOW
         self._is_tried = False
 
     def may_try(self) -> bool:
@@ -44,6 +45,7 @@ class Pause:
     def answered(self) -> None:
         """The cell did it."""
         self._failures = 0
+        self._slow_for = _SLOW
         self._is_tried = False
 
     def is_slow(self) -> bool:
@@ -51,8 +53,11 @@ class Pause:
         return self._now() < self._slow_until
 
     def was_slow(self) -> None:
-        """It let somebody wait who asks others, too."""
-        self._slow_until = self._now() + _SLOW
+        """It let somebody wait who asks others, too. If it does so again and again, ever fewer callers wait for it."""
+        if self.is_slow():
+            return
+        self._slow_until = self._now() + self._slow_for
+        self._slow_for = min(_LONGEST, 2 * self._slow_for)
 
     def _length(self) -> float:
         return float(min(_LONGEST, _FIRST * 2 ** min(self._failures - 1, 10)))
