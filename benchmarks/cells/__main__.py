@@ -1,6 +1,6 @@
-"""`python -m benchmarks.cells`: CPU of a task in 1, 2 and 4 cells, what an idle cell costs, the loss of one, and a model to 100.
+"""`python -m benchmarks.cells`: CPU of a task in 1, 2 and 4 cells, the guard, an idle cell, the loss of one, and a model to 100.
 
-Installations take turns within each round. All parts take a quarter of an hour on a quiet machine of two cores.
+Tasks come at one rate in all, and at one for each cell. Installations take turns within each round. All parts take twenty minutes on a quiet machine of two cores.
 """
 
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
@@ -16,6 +16,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.arguments import in_range, new_file, several
+from benchmarks.cells.guard import GROUPS, Guard, measure_guard
 from benchmarks.cells.idle import Idle, measure_idle
 from benchmarks.cells.load import Load, measure_load
 from benchmarks.cells.loss import HOW, Loss, measure_loss
@@ -23,7 +24,7 @@ from benchmarks.cells.simulation import CellCost, Estimate, call_cost, estimate,
 from benchmarks.machine import machine
 from benchmarks.tables import rows, spread
 
-PARTS = ("tasks", "idle", "loss")
+PARTS = ("tasks", "growth", "guard", "idle", "loss")
 _MODEL = (1, 2, 4, 16, 50, 100)
 
 
@@ -31,7 +32,7 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Any]]:
     """Measure the parts that were asked for, and keep each measurement as it comes."""
     found: dict[str, list[Any]] = {name: [] for name in PARTS}
 
-    def keep(name: str, each: Load | Idle | Loss) -> None:
+    def keep(name: str, each: Load | Guard | Idle | Loss) -> None:
         found[name].append(each)
         print(each, flush=True)
         if options.json:
@@ -44,6 +45,14 @@ async def measure(options: argparse.Namespace) -> dict[str, list[Any]]:
         for _ in range(options.rounds):
             for cells in (0, *options.cells):
                 keep("tasks", await measure_load(cells, options.rate, options.seconds))
+    if "growth" in options.parts:
+        for _ in range(options.rounds):
+            for cells in (0, *options.cells):
+                rate = options.rate_per_cell * max(1, cells)
+                keep("growth", await measure_load(cells, rate, options.seconds))
+    if "guard" in options.parts:
+        for guard in await asyncio.to_thread(measure_guard, options.rounds):
+            keep("guard", guard)
     if "idle" in options.parts:
         for cells in sorted({1, *options.idle_cells}):
             keep("idle", await measure_idle(cells, options.idle_seconds))
@@ -58,6 +67,10 @@ def report(found: dict[str, list[Any]]) -> str:
     parts = []
     if found["tasks"]:
         parts.append(_tasks(found["tasks"]))
+    if found["growth"]:
+        parts.append(_tasks(found["growth"]))
+    if found["guard"]:
+        parts.append(_guard(found["guard"]))
     if found["loss"]:
         parts += map(_loss, found["loss"])
     if found["idle"]:
@@ -75,12 +88,25 @@ def _tasks(loads: Sequence[Load]) -> str:
         body.append(
             [
                 str(cells) if cells else "sole store",
+                f"{runs[0].rate:,}",
                 *parts,
                 spread([each.total for each in runs]),
                 f"{total / sole:.2f}",
             ]
         )
-    return rows(["cells", "server, us a task", "postgres, us a task", "all, us a task", "ratio"], body)
+    return rows(
+        ["cells", "tasks/s", "server, us a task", "postgres, us a task", "all, us a task", "ratio"], body
+    )
+
+
+def _guard(guards: Sequence[Guard]) -> str:
+    body = []
+    for group in GROUPS:
+        runs = [each.cpu_us for each in guards if each.group == group]
+        without, guarded = ([each[kind] for each in runs] for kind in runs[0])
+        ratios = [more / less for more, less in zip(guarded, without, strict=True)]
+        body.append([str(group), spread(without, 1), spread(guarded, 1), spread(ratios, 2)])
+    return rows(["tasks a statement", "without guards, us a task", "with guards", "ratio"], body)
 
 
 def _loss(loss: Loss) -> str:
@@ -167,6 +193,12 @@ def parse() -> argparse.Namespace:
         type=in_range(1, 5_000),
         default=200,
         help="tasks a second in all cells together (default: 200)",
+    )
+    add(
+        "--rate-per-cell",
+        type=in_range(1, 5_000),
+        default=100,
+        help="tasks a second in each cell, in the part growth (default: 100)",
     )
     add("--seconds", type=in_range(1, 600), default=10, help="of load (default: 10)")
     add("--rounds", type=in_range(1, 100), default=3, help="default: 3")

@@ -62,11 +62,11 @@ async def installed(
         for server in servers.values():
             _share_password(server, first)
         of_cell = {name: servers.get(name, first) for name in names}
-        dsns = {name: _database(of_cell[name], first, name) for name in names}
+        dsns = {name: database(of_cell[name], first, name) for name in names}
         for dsn in dsns.values():
             migrate(dsn)
         if not sole:
-            _write_directory(dsns)
+            write_directory(dsns)
         os.environ["DULY_STORE_SCHEMA_NAME"] = "public"
         options = StackOptions(
             data_directory=folder / "data", dsn=dsns[names[0]], apps=apps, ports="free", executors=1
@@ -85,14 +85,16 @@ def _share_password(server: EmbeddedPostgres, first: EmbeddedPostgres) -> None:
             connection.execute(sql.SQL("alter user duly password {}").format(password))
 
 
-def _database(server: EmbeddedPostgres, first: EmbeddedPostgres, name: str) -> str:
+def database(server: EmbeddedPostgres, first: EmbeddedPostgres, name: str) -> str:
+    """Make a database in `server`, which the password of `first` opens; return its address."""
     dsn = make_conninfo(first.dsn, port=server.port, dbname="duly")
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
     return make_conninfo(dsn, dbname=name)
 
 
-def _write_directory(dsns: Mapping[str, str]) -> None:
+def write_directory(dsns: Mapping[str, str]) -> None:
+    """Let these databases, by the names of their cells, be the cells of an installation."""
     cells = {}
     for name, dsn in dsns.items():
         where = conninfo_to_dict(dsn)

@@ -25,6 +25,8 @@ class Load:
 
     cells: int
     """0: a sole store, without a directory."""
+    rate: int
+    """Tasks a second, in all cells together."""
     tasks: int
     cpu_us: dict[str, float]
     """Of CPU a task, by process."""
@@ -51,7 +53,7 @@ async def measure_load(cells: int, rate: int, seconds: float) -> Load:
         tasks = await run(client, int(rate * seconds), rate)
         used = _cpu()
         used.subtract(before)
-    return Load(cells, tasks, {name: used[name] / tasks * 1e6 for name in _PARTS if used[name]})
+    return Load(cells, rate, tasks, {name: used[name] / tasks * 1e6 for name in _PARTS if used[name]})
 
 
 async def run(client: duly.AsyncClient, tasks: int, rate: int) -> int:
