@@ -171,7 +171,7 @@ async def _serve_keda(store: Store) -> AsyncIterator[grpc.aio.Channel]:
     assert fence
     assert await write_plans(store, "fuzz", fence, datetime.now(UTC), [PlanToWrite(POOL, plan)], [])
     stop = asyncio.Event()
-    plans = PlanReader(store)
+    plans = PlanReader(lambda: store)
     day = timedelta(days=1)
     server = RpcServer(
         "127.0.0.1:0", [ExternalScalerServicer(plans, _LOOK_EVERY, day, stop)], RpcSettings.load()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from uuid import UUID
 
 import pytest
 
@@ -16,12 +15,9 @@ from duly_autoscaler.drivers.local import LocalDriver
 from duly_autoscaler.drivers.port import DriverError, Order
 from duly_autoscaler.drivers.specs import CommandSpec, LocalSpec, parse_drivers
 from duly_autoscaler.leadership import Leadership
-from duly_autoscaler.own_cell import of_other_cells
+from duly_autoscaler.loads import CellLoads
 from duly_autoscaler.rounds import Rounds, choose_to_drain
 from duly_autoscaler.settings import AutoscalerSettings
-from duly_core.cells import store as store_cells
-from duly_core.cells.directory import Cell, Directory
-from duly_core.cells.store import StoredDirectory
 from duly_core.errors import SettingsError
 from duly_core.gates.cache import FixedGates
 from duly_core.pools import store as pools
@@ -71,7 +67,8 @@ async def autoscaler(store):
 
     async def make(drivers, holder="a", timeout=20 * SECOND):
         leadership = Leadership(store, holder, LEASE)
-        rounds = Rounds(store, leadership, drivers, FixedGates(), 2 * SECOND, timeout)
+        loads = CellLoads.of_sole_store(store, FixedGates())
+        rounds = Rounds(store, leadership, drivers, loads, 2 * SECOND, timeout)
         made.append((rounds, leadership))
         await leadership.run_once()
         return rounds, leadership
@@ -190,48 +187,6 @@ async def test_what_a_driver_says_cannot_keep_the_plans_of_other_pools_from_bein
     plans = await pools.list_plans(store, ["bad", "good"])
     assert plans["bad"].failure.startswith(f"bad: {said[:4]}")
     assert plans["good"].failure is None
-
-
-async def test_a_pool_with_lambdas_of_another_cell_is_not_planned_for_and_the_others_are(
-    store, task_states, autoscaler
-):
-    await task_states.register()
-    await task_states.new()
-    driver = FakeDriver(ends_workers=False)
-    rounds, _ = await autoscaler({"fake": driver})
-    await declare(store)
-    await declare(store, replace(POOL, name="both", lambdas=(LAMBDA, "b/send")))
-    directory = Directory(UUID(int=7), 0, {}, {}, "a").with_cell(Cell("a", "host=a", "public"))
-    directory = directory.with_cell(Cell("b", "host=b", "public")).with_namespace("b", "b")
-    async with store.connection() as connection:
-        assert await store_cells.write(connection, directory, "a", None)
-
-    await rounds.run_once()
-    await until(lambda: driver.orders)
-
-    assert driver.orders == [("mail", 1, 1)]
-    assert [*await pools.list_plans(store, ["mail", "both"])] == ["mail"]
-
-
-@pytest.mark.parametrize(
-    ("lambdas", "cells"),
-    [
-        (["send"], []),
-        (["send.*", "sort/*"], []),
-        (["mail/send"], ["b"]),
-        (["mail/*", "send"], ["b"]),
-        (["*"], ["b"]),
-        (["ma*"], ["b"]),
-        (["mailing*"], []),
-    ],
-)
-def test_a_pool_is_of_the_cells_in_which_its_patterns_may_have_lambdas(lambdas, cells):
-    cell = Cell("a", "host=a", "public")
-    directory = Directory(UUID(int=7), 1, {"a": cell, "b": replace(cell, name="b")}, {"mail": "b"}, "a")
-    found = of_other_cells(
-        [replace(POOL, lambdas=tuple(lambdas))], StoredDirectory(directory, "a", fenced=False)
-    )
-    assert found == ({"mail": cells} if cells else {})
 
 
 async def test_a_driver_that_works_again_is_told_again(store, task_states, autoscaler):

@@ -14,6 +14,7 @@ from duly_autoscaler.__main__ import build
 from duly_autoscaler.drivers.keda import KEDA, KedaDriver
 from duly_autoscaler.keda import METRIC, ExternalScalerServicer, PlanReader
 from duly_autoscaler.leadership import Leadership
+from duly_autoscaler.loads import CellLoads
 from duly_autoscaler.rounds import Rounds
 from duly_autoscaler.settings import AutoscalerSettings
 from duly_core.errors import SettingsError
@@ -37,7 +38,7 @@ POOL = Pool(name="mail", lambdas=(LAMBDA,), maximum=9, idle_time=timedelta(), dr
 async def keda(store):
     """KEDA's side of a server that never leads."""
     stop = asyncio.Event()
-    plans = PlanReader(store, fresh=timedelta(), timeout=0.5 * SECOND)
+    plans = PlanReader(lambda: store, fresh=timedelta(), timeout=0.5 * SECOND)
     scaler = ExternalScalerServicer(plans, 0.05 * SECOND, MOST_AGE, stop)
     server = RpcServer("127.0.0.1:0", [scaler], RpcSettings())
     async with grpc.aio.insecure_channel(await server.start()) as channel:
@@ -52,7 +53,14 @@ async def rounds(store, task_states):
     """An autoscaler that leads, with the driver for KEDA."""
     await task_states.register()
     leadership = Leadership(store, "a", timedelta(minutes=5))
-    made = Rounds(store, leadership, {KEDA: KedaDriver()}, FixedGates(), 2 * SECOND, 20 * SECOND)
+    made = Rounds(
+        store,
+        leadership,
+        {KEDA: KedaDriver()},
+        CellLoads.of_sole_store(store, FixedGates()),
+        2 * SECOND,
+        20 * SECOND,
+    )
     await leadership.run_once()
     yield made
     await made.close()

@@ -161,10 +161,23 @@ def look_ahead(pool: Pool, spin_up: SpinUp) -> timedelta:
     return min(LONGEST_LOOK_AHEAD, _lead(spin_up) + pool.idle_time + pool.target_age + timedelta(minutes=1))
 
 
-def plan(pool: Pool, loads: Sequence[LambdaLoad], workers: Workers, memory: Memory, now: datetime) -> Plan:
+def plan(
+    pool: Pool,
+    loads: Sequence[LambdaLoad],
+    workers: Workers,
+    memory: Memory,
+    now: datetime,
+    away: Sequence[str] = (),
+) -> Plan:
     """Return how many workers a pool is to have, why, and what the next plan has to know.
 
-    `now` is the store's clock, by which all other times are.
+    Args:
+        pool: its bounds and targets.
+        loads: what there is to do, as far as it is known.
+        workers: those that it has.
+        memory: of the last plan.
+        now: the store's clock, by which all other times are.
+        away: the names of cells that may have tasks of the pool, and do not answer: no fewer workers are planned.
     """
     slots = max(1, workers.slots or pool.slots)
     needs = [
@@ -203,6 +216,13 @@ def plan(pool: Pool, loads: Sequence[LambdaLoad], workers: Workers, memory: Memo
     if soon is not None and min(soon.workers, have) > kept:
         kept = min(soon.workers, have)
         reasons.insert(0, f"{_counted(kept, 'worker')} {'is' if kept == 1 else 'are'} kept: {soon.reason()}")
+    if away and memory.desired > kept:
+        kept = memory.desired
+        cells = f"cell {away[0]} does" if len(away) == 1 else f"cells {', '.join(away)} do"
+        reasons.insert(
+            0,
+            f"{_counted(kept, 'worker')} {'is' if kept == 1 else 'are'} kept: {cells} not answer, and may have tasks",
+        )
     desired, limits = _bounded(pool, kept, used)
     reasons[:0] = limits
     return Plan(

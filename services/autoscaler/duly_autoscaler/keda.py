@@ -1,7 +1,7 @@
 """ExternalScaler: tells KEDA how many workers a pool is to have. Each autoscaler serves it, whether it leads or not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
@@ -33,7 +33,13 @@ Plans = Mapping[str, DesiredWorkers | None]
 class PlanReader:
     """Reads the plans of all pools at most once a second, however many ask, and once at a time."""
 
-    def __init__(self, store: Store, fresh: timedelta = _FRESH, timeout: timedelta = _STORE_TIMEOUT) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Store | None],
+        fresh: timedelta = _FRESH,
+        timeout: timedelta = _STORE_TIMEOUT,
+    ) -> None:
+        """Make one; `store` returns the one that has the plans, None: not now."""
         self._store = store
         self._fresh = fresh
         self._timeout = timeout
@@ -57,9 +63,12 @@ class PlanReader:
 
     async def _read(self) -> Plans:
         began = asyncio.get_running_loop().time()
+        store = self._store()
+        if store is None:
+            raise StoreUnavailableError("the default cell does not answer: it has the plans")
         try:
             async with asyncio.timeout(self._timeout.total_seconds()):
-                self._known = await desired_workers(self._store)
+                self._known = await desired_workers(store)
         except TimeoutError:
             raise StoreUnavailableError(
                 f"no answer of Postgres within {self._timeout.total_seconds():g} s"

@@ -11,12 +11,9 @@ from duly_autoscaler import events
 from duly_autoscaler.calls import DriverCalls
 from duly_autoscaler.drivers.port import Driver, Order
 from duly_autoscaler.leadership import Leadership, Term
-from duly_autoscaler.own_cell import of_other_cells
-from duly_core.cells import store as store_cells
-from duly_core.gates.cache import Gates
+from duly_autoscaler.loads import CellLoads, FoundLoads
 from duly_core.pools.lease import PlanToWrite, request_drain, write_plans
-from duly_core.pools.load import LoadReader
-from duly_core.pools.planner import LambdaLoad, Memory, Plan, Workers, look_ahead, plan
+from duly_core.pools.planner import Memory, Plan, Workers, look_ahead, plan
 from duly_core.pools.rules import Pool
 from duly_core.pools.store import PoolWorker, StoredPlan, count_workers, list_plans, list_pools, workers_of
 from duly_core.postgres.pool import Store
@@ -35,23 +32,35 @@ class Rounds:
         store: Store,
         leadership: Leadership,
         drivers: Mapping[str, Driver],
-        gates: Gates,
+        loads: CellLoads,
         interval: timedelta,
         driver_timeout: timedelta,
+        home: str = "",
     ) -> None:
+        """Make one.
+
+        Args:
+            store: has the pools, their plans and the lease: that of the cell `home`; empty: the sole store.
+            leadership: by which this autoscaler may lead.
+            drivers: by name.
+            loads: what there is to do in all cells.
+            interval: between two rounds.
+            driver_timeout: how long a call of a driver may take.
+            home: the name of the cell.
+        """
         self._store = store
         self._leadership = leadership
         self._drivers = drivers
-        self._gates = gates
         self._interval = interval
         self._driver_timeout = driver_timeout
-        self._load = LoadReader(store)
+        self._loads = loads
+        self._home = home
         self._calls: dict[str, DriverCalls] = {}
         self._told: dict[str, tuple[int, float]] = {}
         """What each pool's driver was told last, and when, on the loop's clock."""
         self._unmeasured = 0
-        self._left_out: Mapping[str, Sequence[str]] = {}
-        """Pools of the last round that may have lambdas in other cells."""
+        self._away: set[str] = set()
+        """Cells that did not answer in the last round."""
         self._term: Term | None = None
         """That of the last plans."""
 
@@ -75,7 +84,7 @@ class Rounds:
         await self._forget([])
 
     async def _plan_all(self, term: Term) -> None:
-        pools = await self._pools_of_this_cell()
+        pools = [each.pool for each in await list_pools(self._store)]
         await self._forget([pool.name for pool in pools])
         if not pools:
             return
@@ -83,17 +92,17 @@ class Rounds:
         workers = await workers_of(self._store, pools)
         memories = {pool.name: _memory(plans.get(pool.name)) for pool in pools}
         ahead = max(look_ahead(pool, memories[pool.name].spin_up) for pool in pools)
-        now, loads = await self._load.read(pools, ahead, await self._gates.known())
+        found_loads = await self._loads.read(self._home, pools, ahead)
+        now = found_loads.now
         self._tell_unmeasured()
+        self._tell_away({cell for cells in found_loads.away.values() for cell in cells})
         made: dict[str, Plan] = {}
         orders: dict[str, Order] = {}
         changes = []
         for pool in pools:
             self._go_on(pool, plans.get(pool.name))
             found, memory = workers[pool.name], memories[pool.name]
-            planned, order = self._plan(
-                pool, loads[pool.name], found, memory, now, is_first=term is not self._term
-            )
+            planned, order = self._plan(pool, found_loads, found, memory, is_first=term is not self._term)
             made[pool.name], orders[pool.name] = planned, order
             before = plans[pool.name].desired if pool.name in plans else 0
             if planned.desired != before:
@@ -116,33 +125,16 @@ class Rounds:
             if pool.name in written:
                 await self._carry_out(pool, orders[pool.name], workers[pool.name], term, now)
 
-    async def _pools_of_this_cell(self) -> list[Pool]:
-        pools = [each.pool for each in await list_pools(self._store)]
-        if not pools:
-            return []
-        left_out = of_other_cells(pools, await store_cells.read(self._store))
-        for name in left_out:
-            if name not in self._left_out:
-                events.log.warning(
-                    "a pool is not planned for: it may have lambdas in other cells; name lambdas of namespaces of one cell, "
-                    "and run an autoscaler with the store of that cell",
-                    pool=name,
-                    cells=[*left_out[name]],
-                )
-        self._left_out = left_out
-        return [pool for pool in pools if pool.name not in left_out]
-
     def _plan(
         self,
         pool: Pool,
-        loads: Sequence[LambdaLoad],
+        loads: FoundLoads,
         found: Sequence[PoolWorker],
         memory: Memory,
-        now: datetime,
         *,
         is_first: bool,
     ) -> tuple[Plan, Order]:
-        calls = self._calls_of(pool)
+        calls, now = self._calls_of(pool), loads.now
         spin_up = memory.spin_up.arrived([each.first_reported_at for each in found], now)
         if calls.failure is not None and spin_up.seen_until != memory.spin_up.seen_until:
             calls.end_pause()  # a worker came: the driver may work again
@@ -153,7 +145,14 @@ class Rounds:
                 0, now
             )  # nothing was started, or another autoscaler may not have come to it
         workers = count_workers(found, len(spin_up.asked))
-        planned = plan(pool, loads, workers, replace(memory, spin_up=spin_up), now)
+        planned = plan(
+            pool,
+            loads.loads[pool.name],
+            workers,
+            replace(memory, spin_up=spin_up),
+            now,
+            loads.away.get(pool.name, ()),
+        )
         missing = max(0, planned.desired - workers.alive)
         asked = spin_up if calls.is_busy and missing > len(spin_up.asked) else spin_up.wanted(missing, now)
         start = max(0, len(asked.asked) - len(spin_up.asked))
@@ -213,9 +212,19 @@ class Rounds:
             self._told.pop(name, None)
             await self._calls.pop(name).close()
 
+    def _tell_away(self, away: set[str]) -> None:
+        for cell in sorted(away - self._away):
+            events.log.warning(
+                "a cell does not answer: what it said last counts, and pools that may have tasks there keep their workers",
+                cell=cell,
+            )
+        for cell in sorted(self._away - away):
+            events.log.info("cell answers again", cell=cell)
+        self._away = away
+
     def _tell_unmeasured(self) -> None:
-        if self._load.unmeasured != self._unmeasured:
-            self._unmeasured = self._load.unmeasured
+        if self._loads.unmeasured != self._unmeasured:
+            self._unmeasured = self._loads.unmeasured
             events.log.warning("pools have more lambdas than are measured", left_out=self._unmeasured)
 
 
