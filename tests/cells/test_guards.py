@@ -134,6 +134,8 @@ def test_guards_are_added_once_and_what_is_missing_is_known(two_cells: TwoCells)
     ("names", "is_taken"),
     [
         (["mail/a", "mail/b@v2"], True),
+        (["mail/a", "mail/a"], True),
+        (["send", "send"], False),
         (["mail/a", "mail/z", "mail-box/b"], False),
         (["mail/a", "mailing/b"], False),
         (["mail/a", "sort/b"], False),
@@ -152,4 +154,27 @@ def test_a_statement_of_many_rows_is_refused_if_one_is_strange(
             connection.execute(insert, [names])
         else:
             with pytest.raises(psycopg.Error, match="lives in cell a"):
+                connection.execute(insert, [names])
+
+
+@pytest.mark.parametrize(
+    ("names", "is_taken"),
+    [
+        (["send"], True),
+        (["send", "send@v2", "zip"], True),
+        (["send@:zone=mail/b"], True),
+        (["mail/send"], False),
+    ],
+)
+def test_what_has_no_namespace_is_of_the_default_cell(
+    two_cells: TwoCells, names: list[str], is_taken: bool
+) -> None:
+    two_cells.guard("a")
+    with psycopg.connect(two_cells.dsn("a")) as connection:
+        _take_any_row(connection, "lambda_ramp")
+        insert = "insert into lambda_ramp (lambda) select unnest(%s::text[])"
+        if is_taken:
+            connection.execute(insert, [names])
+        else:
+            with pytest.raises(psycopg.Error, match="lives in cell b, and not in cell a"):
                 connection.execute(insert, [names])

@@ -9,15 +9,17 @@ end $function$;
 
 -- Refuses rows of a namespace that another cell owns. Its argument is the column that says so: `lambda` or `name` of a lambda, `key`
 -- of an event, `namespace`. It runs after each statement that inserts, and sees what was committed until then. Mostly all rows are of one
--- namespace, and the first and the last tell: what lies between two texts with a common begin begins so, too.
+-- namespace, and the first and the last tell: what lies between two texts with a common begin begins so, too. A statement with one lambda
+-- tells its namespace even if it has none: `''`.
 -- A transaction with one snapshot would read the directory as it was when it began: it locks the row, which is a serialization failure
 -- if there is a newer version. A version that gives a namespace away waits for all who have written, so no other lock is needed.
 create function {{schema}}.duly_cell_guard() returns trigger language plpgsql as $function$
 declare
     least text;
     most text;
+    first_namespace text;
+    is_own boolean;
     namespaces text[];
-    own record;
     stranger record;
 begin
     if tg_argv[0] = 'lambda' then
@@ -38,26 +40,27 @@ begin
             raise exception using errcode = 'serialization_failure', message = 'this store became a cell after the transaction began';
         end if;
     end if;
-    least := coalesce(substring(least from '^([^/@]*)/'), '');
-    if least = '' or strpos(most, least || '/') <> 1 then
-        if tg_argv[0] = 'lambda' then
-            select array_agg(distinct coalesce(substring(lambda from '^([^/@]*)/'), '')) into namespaces from written;
-        elsif tg_argv[0] = 'name' then
-            select array_agg(distinct coalesce(substring(name from '^([^/@]*)/'), '')) into namespaces from written;
-        elsif tg_argv[0] = 'key' then
-            select array_agg(distinct split_part(key, '/', 1)) into namespaces from written;
-        else
-            select array_agg(distinct namespace) into namespaces from written;
-        end if;
-    else
-        select directory.own_cell, coalesce((
-            select listed.cell from {{schema}}.cell_namespace as listed where listed.namespace = least
-        ), directory.default_cell) as owner into own
+    first_namespace := split_part(least, '/', 1);
+    if first_namespace = least or strpos(first_namespace, '@') > 0 then
+        first_namespace := '';
+    end if;
+    if (least = most and tg_argv[0] <> 'key') or (first_namespace <> '' and starts_with(most, first_namespace || '/')) then
+        select directory.own_cell = coalesce((
+            select listed.cell from {{schema}}.cell_namespace as listed where listed.namespace = first_namespace
+        ), directory.default_cell) into is_own
         from {{schema}}.cell_directory as directory;
-        if own.owner is not distinct from own.own_cell then
+        if is_own then
             return null;
         end if;
-        namespaces := array[least];
+    end if;
+    if tg_argv[0] = 'lambda' then
+        select array_agg(distinct coalesce(substring(lambda from '^([^/@]*)/'), '')) into namespaces from written;
+    elsif tg_argv[0] = 'name' then
+        select array_agg(distinct coalesce(substring(name from '^([^/@]*)/'), '')) into namespaces from written;
+    elsif tg_argv[0] = 'key' then
+        select array_agg(distinct split_part(key, '/', 1)) into namespaces from written;
+    else
+        select array_agg(distinct namespace) into namespaces from written;
     end if;
     select each.namespace, coalesce(listed.cell, directory.default_cell) as owner, directory.own_cell, directory.version into stranger
     from unnest(namespaces) as each (namespace)
