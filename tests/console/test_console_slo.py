@@ -54,3 +54,51 @@ async def test_an_unknown_lambda_is_told(browser):
 
     assert page.status_code == 400
     assert "ghost" in page.text
+
+
+async def test_an_objective_is_set_changed_and_removed_on_the_page(browser, client, task_states):
+    await task_states.register()
+    form = {"lambda": LAMBDA, "share": "99.9", "within": "1s"}
+    await browser.get("/slo")
+
+    asked = await browser.post("/slo/put", **form)
+    await browser.confirmed("/slo/put", **form)
+    (made,) = await client.objectives()
+    page = await browser.get(f"/slo?objective={LAMBDA}")
+    shown = {"was_share": "99.9", "was_within": "1s"}
+    await browser.confirmed("/slo/put", **form | shown | {"within": "10m"})
+    (changed,) = await client.objectives()
+    await browser.confirmed("/slo/reset", **{"lambda": LAMBDA})
+
+    assert f"99.9 % of the runs of {LAMBDA} are to start within 1 s" in words(asked.text)
+    assert (made.share, made.start_within) == (0.999, timedelta(seconds=1))
+    assert f"Change the objective of {LAMBDA}" in page.text
+    assert (changed.share, changed.start_within) == (0.999, timedelta(minutes=10))
+    assert await client.objectives() == []
+
+
+async def test_the_line_of_the_others_says_so_and_a_lambda_by_which_prefix_it_is_judged(
+    browser, client, store, task_states
+):
+    await task_states.register()
+    at = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=1)
+    await trends.add_runs(store, [row(name, at, starts=50, place=7) for name in ("", LAMBDA)])
+    await client.put_objective("mail.*", 0.9, start_within=timedelta(seconds=1))
+
+    page = await browser.get("/slo")
+
+    assert rows(page.text)[1:3] == [
+        "starts within 5 s all others 95 % no data no data no data no data - -",
+        f"starts within 1 s {LAMBDA} 90 % by mail.* 0 % 0 % 0 % -900 % 10.0x critical",
+    ]
+
+
+async def test_a_share_that_is_no_number_and_one_that_cannot_be_promised_are_told(browser, client):
+    await browser.get("/slo")
+
+    typed = await browser.post("/slo/put", **{"lambda": LAMBDA, "share": "most", "within": "1s"})
+    whole = await browser.confirmed("/slo/put", **{"lambda": LAMBDA, "share": "100", "within": "1s"})
+
+    assert (typed.status_code, "must be a percentage" in typed.text) == (400, True)
+    assert (whole.status_code, "less than 1" in whole.text) == (400, True)
+    assert await client.objectives() == []

@@ -192,6 +192,8 @@ def _indicator(level: duly.ServiceLevel) -> str:
 
 def _length(within: timedelta) -> str:
     seconds = within.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:g} ms"
     return f"{seconds:g} s" if seconds <= 60 else f"{seconds / 60:g} min"
 
 

@@ -131,7 +131,10 @@ def read_objective(
     asked = merged(objectives_pb2.Objective() if before is None else objective_to_wire(before), said, named)
     missing = [field for field in OBJECTIVE_FIELDS if not is_set(asked, field)]
     if missing and before is None and missing[0] not in named:
-        raise Problem(f"objective.{missing[0]}", "is missing: a new objective has both, a time and a share")
+        raise Problem(
+            f"objective.{missing[0]}",
+            "is missing: a new objective has both, as `duly slo set mail.send --within 1s --share 99.9`",
+        )
     if not (math.isfinite(asked.share) and 0 < asked.share < 1):
         raise Problem(
             "objective.share", f"must be more than 0 and less than 1, such as 0.999, not {asked.share:g}"
