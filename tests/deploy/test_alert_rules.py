@@ -162,6 +162,19 @@ def test_the_objective_alerts_by_how_fast_its_budget_goes(tmp_path, late, step, 
     assert firing(tmp_path, starts(late, step), alerts, at, interval) == ""
 
 
+def test_a_lambda_with_an_objective_of_its_own_is_left_to_the_board(tmp_path):
+    late = starts(0.8, 20) | {
+        f'duly_start_lateness_seconds_bucket{{le="60.0",lambda="{LAMBDA}"}}': "0+20x600"
+    }
+    # two Frontends show it
+    own = {f'duly_start_objective_seconds{{lambda="{LAMBDA}",instance="{n}"}}': "600x600" for n in "ab"}
+
+    assert firing(tmp_path, late | own, [], "90m", "1m") == ""
+    others = {'duly_start_objective_seconds{lambda="another"}': "1x600"}
+    tasks_late = ("TasksLate", f'lambda="{LAMBDA}",severity="page"')
+    assert firing(tmp_path, late | others, [FAST, SLOW, tasks_late], "90m", "1m") == ""
+
+
 def calls(failed, step):
     """Counters of Frontends: so many calls between two samples, and the share of them that failed; most others are refused."""
     by_verdict = {"accepted": step * (1 - failed), "failed": step * failed, "refused": 100 * step}
