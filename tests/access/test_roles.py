@@ -87,7 +87,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.LimitService/ListResources": _READ,
     "/duly.v1.LimitService/GetBacklog": _READ,
     "/duly.v1.ObjectiveService/PutObjective": {"operator": "OK"},
-    "/duly.v1.ObjectiveService/DeleteObjectives": {"operator": "UNKNOWN_OBJECTIVE"},
+    "/duly.v1.ObjectiveService/DeleteObjectives": {"operator": "OK"},
     "/duly.v1.ObjectiveService/ListObjectives": _READ,
     "/duly.v1.PoolService/PutPools": {},
     "/duly.v1.PoolService/DeletePools": {},
