@@ -83,6 +83,31 @@ async def test_a_cell_that_is_away_ends_the_runs_of_its_own_tasks_and_no_others(
     assert tasks["a"].claim not in host.hsc.releases
 
 
+async def test_a_process_with_tasks_of_a_cell_that_does_not_answer_is_replaced_before_it_must_be_killed(
+    host: Host,
+) -> None:
+    tasks = running(host)
+    waiting = of_cell("b", claimed("test.wait", host.journal.payload()))
+    executor = await host.ready("--processes", 1, "--slots", 2, DULY_EXECUTOR_RECALL_AFTER="10m")
+    host.controller.hand_out([*tasks.values(), waiting])
+    shared = await host.journal.started(tasks["a"])
+    assert await host.journal.started(tasks["b"]) == shared
+
+    host.hsc.away_cells.add("b")
+    await executor.says("a process with its tasks is replaced")
+    host.hsc.away_cells.clear()
+    await host.hsc.release_of(waiting)
+    later = of_cell("a", claimed("test.wait", host.journal.payload()))
+    host.controller.hand_out([later])
+
+    assert await host.journal.started(later) != shared
+    assert is_alive(shared)
+    host.journal.let_go()
+    for task in (*tasks.values(), later):
+        assert (await host.hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_SUCCESS
+    assert len(host.hsc.releases) == 1
+
+
 async def test_results_for_a_cell_that_is_away_hold_up_no_others_and_are_brought_when_it_is_back(
     host: Host,
 ) -> None:
@@ -138,7 +163,10 @@ class Loop:
         self.armed: list[int | None] = []
         self.stopped: list[str] = []
         self.deadlines_when_stopped: list[int | None] = []
-        callbacks: Any = SimpleNamespace(stop_cell=self._stop_cell, runs=lambda _: True)
+        self.parted: list[str] = []
+        callbacks: Any = SimpleNamespace(
+            stop_cell=self._stop_cell, part_from=self.parted.append, runs=lambda _: True
+        )
         timer: Any = SimpleNamespace(arm=self.armed.append)
         line: Any = self.line
         self.timing = Timing()
@@ -178,6 +206,20 @@ async def test_strikes_of_a_cell_give_up_that_cell_and_the_process_lives_by_the_
     assert earliest is not None
     assert earliest > since_boot_ns() + 40 * SECOND_NS  # that of cell a, which was renewed
     assert held.armed[-1] == earliest
+
+
+async def test_one_strike_before_the_last_the_processes_of_a_cell_get_nothing_else(held: Loop) -> None:
+    held.hold("a")
+    held.hold("b")
+    held.line.away.add("b")
+
+    await held.beat(1)
+    assert held.parted == []
+    await held.beat(1)
+    assert held.parted == ["b"]
+    await held.beat(1)
+
+    assert held.parted == held.stopped == ["b"]
 
 
 async def test_what_runs_for_a_cell_is_killed_before_its_deadlines_are_let_go_of(held: Loop) -> None:

@@ -117,6 +117,11 @@ def cell_given_up(cell: str, tasks: int) -> None:
     )
 
 
+def process_parted(pid: int, cell: str) -> None:
+    """A callback process runs tasks of a cell that does not answer, and may have to be killed for that."""
+    log.warning("cell does not answer heartbeats: a process with its tasks is replaced", pid=pid, cell=cell)
+
+
 def claims_lost(count: int, where: str) -> None:
     """The store has given these to others, or ended them."""
     _lost.inc(count)

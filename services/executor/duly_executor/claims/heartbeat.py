@@ -6,7 +6,8 @@ call that failed as a whole is a strike. The deadline of the process moves with 
 and counts from when the acknowledged request was *sent*.
 
 Each cell has calls and strikes of its own. Where a claim names no cell (a sole store), the last strike ends this process. Where it
-names one, only what runs for that cell ends, by SIGKILL to its callback processes, at the same strike or at the edge of the deadline.
+names one, only what runs for that cell ends, by SIGKILL to its callback processes, at the same strike or at the edge of the deadline;
+one strike earlier these processes are replaced, so that little else is left in them.
 The kernel's timer stays set to the earliest deadline of all claims that something may run for: if this code does not come to it,
 the timer ends everything.
 """
@@ -60,6 +61,9 @@ class Callbacks(Protocol):
 
     def runs(self, task_id: TaskId) -> bool:
         """Whether a callback runs this task now, whatever is held of it."""
+
+    def part_from(self, cell: str) -> None:
+        """Let no other tasks begin beside those of this cell: what runs these may have to be killed soon."""
 
     def stop_cell(self, cell: str) -> Sequence[TaskId]:
         """Kill what runs tasks of this cell, and hand these back once that has ended; return them."""
@@ -166,11 +170,12 @@ class HeartbeatLoop:
         SIGKILL is sent before the deadlines are let go of: then no callback runs that they are for, and the kernel's timer is left to
         those of other cells.
         """
+        ended = self._held_claims.unfinished_of(cell)
         stopped = self._callbacks.stop_cell(cell)
         self._held_claims.end_deadlines(stopped)
         self._strikes.pop(cell, None)
-        if stopped:
-            events.cell_given_up(cell, len(stopped))
+        if ended:  # else only results wait for it
+            events.cell_given_up(cell, ended)
         self.rearm()
 
     def disarm(self) -> None:
@@ -300,6 +305,8 @@ class HeartbeatLoop:
         self._strikes[cell] += 1
         events.strike(self._strikes[cell], reason, cell)
         if self._strikes[cell] < self._leases.now.most_strikes:
+            if cell and self._strikes[cell] == self._leases.now.most_strikes - 1:
+                self._callbacks.part_from(cell)
             return
         if cell:
             self._give_up(cell)

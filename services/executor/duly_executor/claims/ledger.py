@@ -26,6 +26,8 @@ class HeldClaim:
     """In which its claim was made; empty: the sole store, or the default cell."""
     given_up: bool = False
     """Its cell did not answer in time, so it may not run here any more, and is handed back."""
+    only_if_started: bool = False
+    """Its cell did not answer lately: if it has not started, it is handed back, and no other process here gets it."""
     process: int | None = None
     """The callback process that was given it; None: it waits for one, or its result is on its way."""
     reporting: bool = False
@@ -155,6 +157,17 @@ class HeldClaims:
         for task_id in found:
             self._held[task_id].given_up = True
         return found
+
+    def leave_unstarted(self, cell: str) -> list[TaskId]:
+        """Return the tasks of a cell that wait or run; from now on no other process here may get them."""
+        found = [task_id for task_id, held in self._held.items() if held.cell == cell and not held.reporting]
+        for task_id in found:
+            self._held[task_id].only_if_started = True
+        return found
+
+    def unfinished_of(self, cell: str) -> int:
+        """How many of a cell wait or run; the others of it are being reported."""
+        return sum(held.cell == cell and not held.reporting for held in self._held.values())
 
     def is_with(self, task_id: TaskId, process: int) -> bool:
         """Whether the claim that is held now was given to this callback process, which has not told its end."""

@@ -83,6 +83,8 @@ class CallbackPool:
         self.beyond_slots = partial(self._dispatcher.beyond_slots, self._processes.values())
         self.unassigned = self._dispatcher.ordinary
         self._ordinary = settings.processes
+        self._is_debugged = bool(settings.debug_port)
+        """A process of its own for the debugger is not replaced."""
         self._stopping = False
         """What has not started is handed back, not given to another process."""
         self._closing = False
@@ -276,7 +278,9 @@ class CallbackPool:
         for task_id in task_ids:
             held = self._held_claims.get(task_id)
             ours = held is not None and self._held_claims.is_with(task_id, process.number)
-            is_over = held is not None and (held.cancel_asked_at is not None or held.given_up)
+            is_over = held is not None and (
+                held.cancel_asked_at is not None or held.given_up or held.only_if_started
+            )
             if held is None or not ours or is_over or self._stopping:
                 released.append(task_id)
             else:
@@ -321,6 +325,26 @@ class CallbackPool:
                 process.cancel([task_id])  # it waits for a slot: it will not start
         self._held_claims.settle([held.task.claim])
         self.freed.set()
+
+    def part_from(self, cell: str) -> None:
+        """Replace the processes that run tasks of a cell that does not answer: when they are killed, little else is in them.
+
+        They live on for what they run, and get nothing else once their successors are there. What has not started of the cell is
+        handed back.
+        """
+        ours = frozenset(self._held_claims.leave_unstarted(cell))
+        given = self._given_among([*ours])
+        self.release(task_id for task_id in ours if task_id not in given)
+        room = (
+            0
+            if self._is_debugged
+            else self._ordinary - sum(each.lingers_since is not None for each in self._processes.values())
+        )
+        shared = [each for each in self._processes.values() if each.works and not each.isolated]
+        for process in [each for each in shared if not ours.isdisjoint(each.tasks)][: max(0, room)]:
+            process.is_old = True
+            events.process_parted(process.process.pid, cell)
+        self.reassign()
 
     def stop_cell(self, cell: str) -> list[TaskId]:
         """Kill the processes that were given tasks of a cell that does not answer; return those tasks.
