@@ -11,6 +11,8 @@ import duly
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
+from duly_frontend.cells.merging import merge
+from duly_frontend.cells.named import note_cell
 from duly_frontend.cells.places import Places
 from duly_frontend.cells.services import METHODS
 from duly_wire.v1 import (
@@ -174,6 +176,41 @@ async def test_problems_say_how_each_cell_stands(
     await routed_cells.lines["b"].cut()
     await serves(channel_of_cells, "b", expected=False)
     assert await stands() == [("a", True), ("b", False)]
+
+
+async def test_a_host_says_to_which_cells_it_reports(
+    channel_of_cells: grpc.aio.Channel,
+) -> None:
+    stub = fleet_pb2_grpc.FleetServiceStub(channel_of_cells)
+    report = fleet_pb2.ReportHostRequest(
+        host_id="h:1:2", name="h", version="1", queue_backend="store", lambdas_digest=bytes(16)
+    )
+    report.started_at.GetCurrentTime()
+    report.interval.FromSeconds(10)
+    await stub.ReportHost(report)
+
+    hosts = await stub.ListHosts(fleet_pb2.ListHostsRequest())
+    of_one = await stub.ListHosts(fleet_pb2.ListHostsRequest(cell="b"))
+
+    assert [list(each.cells) for each in hosts.hosts] == [["a", "b"]]
+    assert [list(each.cells) for each in of_one.hosts] == [["b"]]
+
+
+def test_a_process_of_a_service_that_several_cells_know_says_to_which_it_reports() -> None:
+    def known(*instances: str) -> fleet_pb2.ListServicesResponse:
+        return fleet_pb2.ListServicesResponse(
+            services=[fleet_pb2.ServiceInstance(instance_id=each, service="hsc") for each in instances]
+        )
+
+    answers = {"a": known("of both"), "b": known("of b", "of both")}
+    for cell, answer in answers.items():
+        note_cell(answer, cell)
+    listed = merge("/duly.v1.FleetService/ListServices", fleet_pb2.ListServicesRequest(), answers)
+
+    assert {each.instance_id: list(each.cells) for each in listed.services} == {
+        "of b": ["b"],
+        "of both": ["a", "b"],
+    }
 
 
 async def test_explain_says_that_nothing_of_a_cell_that_is_away_runs(

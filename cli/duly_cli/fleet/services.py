@@ -8,6 +8,7 @@ import typer
 
 import duly
 from duly_cli.fleet.hosts import clock_text
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line
@@ -89,4 +90,6 @@ def _table(found: "Iterable[duly.ServiceInstance]") -> Iterator[str]:
         return iter(["no processes of services report"])
     zone = ("ZONE",) if has_zones else ()
     heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "CLOCK", *zone, "ADDRESS", "PROCESS")
-    return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})
+    cells = [", ".join(each.cells) for each in processes]
+    heads_of_all, rows_of_all = with_cells(heads, rows, cells, before="UP")
+    return columns(heads_of_all, rows_of_all, left_out_first=("UP",), styles={"STATE": status_style})

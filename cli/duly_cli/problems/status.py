@@ -149,7 +149,8 @@ def _cell_line(cell: "duly.CellStatus") -> Line:
 def _problem_lines(problem: "duly.Problem", width: int) -> Iterator[str]:
     severity = getattr(problem.severity, "name", "?").upper()
     since = f"since {_clock(problem.since_at)} ({_age(problem.since_at)})"
-    cells = f" in cell {', '.join(map(one_line, problem.cells))}" if problem.cells else ""
+    cells = ", ".join(map(one_line, problem.cells))
+    cells = f" in cell {cells}" if cells and cells != problem.subject else ""
     head = f"{severity:<11} {_kind_text(problem)}{cells}, {since}"
     yield Line.of(head, [Span(0, len(severity), _STYLES.get(problem.severity, ""))])
     yield from _wrapped(_sentence(problem), width)

@@ -128,6 +128,8 @@ class ServiceInstance:
     clock_ahead: timedelta | None = None
     # Where it is; empty: it has no zone.
     zone: str = ""
+    # The cells that it reports to; none: the installation has no cells.
+    cells: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, service: fleet_pb2.ServiceInstance) -> ServiceInstance:

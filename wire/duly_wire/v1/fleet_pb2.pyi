@@ -591,6 +591,7 @@ class ServiceInstance(_message.Message):
     REPORTED_AT_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     service: _builtins.str
     """`frontend`, `hsc` or `store-consumer`."""
@@ -610,6 +611,10 @@ class ServiceInstance(_message.Message):
     def clock_ahead(self) -> _duration_pb2.Duration:
         """By how much its machine's clock is ahead of Postgres's; negative: behind. Absent: unknown."""
 
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The cells that it reports to. Empty: the installation has no cells."""
+
     def __init__(
         self,
         *,
@@ -623,10 +628,11 @@ class ServiceInstance(_message.Message):
         reported_at: _timestamp_pb2.Timestamp | None = ...,
         clock_ahead: _duration_pb2.Duration | None = ...,
         zone: _builtins.str = ...,
+        cells: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "clock_ahead", b"clock_ahead", "host_name", b"host_name", "instance_id", b"instance_id", "reported_at", b"reported_at", "service", b"service", "started_at", b"started_at", "state", b"state", "version", b"version", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cells", b"cells", "clock_ahead", b"clock_ahead", "host_name", b"host_name", "instance_id", b"instance_id", "reported_at", b"reported_at", "service", b"service", "started_at", b"started_at", "state", b"state", "version", b"version", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

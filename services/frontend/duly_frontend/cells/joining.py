@@ -38,8 +38,10 @@ def cells(rows: Iterable[Any]) -> list[str]:
 
 
 def newest_report(rows: Sequence[Any]) -> Any:
-    """Return one process of a service: as it reported last."""
-    return latest(rows, "reported_at")
+    """Return one process of a service: as it reported last, with the cells that it reports to."""
+    process = deepcopy(latest(rows, "reported_at"))
+    process.cells[:] = cells(rows)
+    return process
 
 
 def resources(rows: Sequence[Any]) -> Any:
