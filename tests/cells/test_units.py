@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from duly_core.cells import units as cell_units
 from duly_core.cells.directory import Cell, Directory
 from duly_core.cells.health import CellsHealth
 from duly_core.cells.units import Units
@@ -30,9 +31,19 @@ class Followed:
     """A directory that the test changes."""
 
     def __init__(self, now=TWO):
-        self.now = now
+        self._now = now
         self.wake = asyncio.Event()
+        self.looks = self.asked = 0
         self._callbacks = []
+
+    @property
+    def now(self):
+        self.looks += 1
+        return self._now
+
+    @now.setter
+    def now(self, directory):
+        self._now = directory
 
     async def run_once(self):
         return timedelta(minutes=1)
@@ -41,6 +52,7 @@ class Followed:
         self._callbacks.append(callback)
 
     def settings_of(self, cell):
+        self.asked += 1
         return StoreSettings(dsn=self.now.cells[cell].address)
 
     def become(self, directory):
@@ -139,6 +151,21 @@ async def test_units_follow_the_directory(units):
     await until(lambda: service.ended == ["b", "c"])
     await until(lambda: not told.cells["c"])
     assert [place[0] for place in service.places].count("a") == 1
+
+
+async def test_only_a_directory_that_changed_is_compared_with_what_runs(monkeypatch, units):
+    monkeypatch.setattr(cell_units, "_LOOK_AGAIN", timedelta(milliseconds=1))
+    service, followed = Service(), Followed()
+    told = units(followed, service)
+    await until(lambda: told.cells == {"a": True, "b": True})
+    looks = followed.looks
+
+    await until(lambda: followed.looks > looks + 3)
+    assert followed.asked == 2
+    followed.now = followed.now.with_cell(Cell("c", "host=c", "duly"))  # and nobody tells of it
+
+    await until(lambda: told.cells.get("c"))
+    assert followed.asked == 2 + 3
 
 
 @pytest.mark.parametrize("error", [SettingsError("the schema is of another release"), RuntimeError("no")])

@@ -32,12 +32,15 @@ async def test_a_quiet_cell_is_looked_at_seldom_as_long_as_somebody_listens():
 async def test_a_cell_is_quiet_while_somebody_listens_and_nothing_was_due_lately():
     pace = Pace(LONG)
     assert not pace.is_quiet
+    assert pace.spares, "what begins opens one connection"
 
     with pace.listening(), USUAL.listening():
         assert pace.is_quiet
         assert not USUAL.is_quiet
+        assert not USUAL.spares
         pace.stir()
         assert not pace.is_quiet
+        assert not pace.spares
 
 
 async def test_what_becomes_due_ends_the_rest_and_the_cell_is_lively_for_a_while(monkeypatch):

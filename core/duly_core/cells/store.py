@@ -10,7 +10,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 
 from duly_core.cells.directory import Cell, Directory, DirectoryError
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.statements import load
 
 CELLS = load("cells/cells.sql")
@@ -38,7 +38,11 @@ async def read(store: Store) -> StoredDirectory | None:
         StoreUnavailableError: ask again.
     """
     async with store.connection() as connection:
-        return await read_on(connection)
+        try:
+            rows = await fetch(connection, CELLS["read_directory"], {})
+        except psycopg.errors.UndefinedTable:
+            return None
+    return _stored(rows)
 
 
 async def read_on(connection: AsyncConnection[TupleRow]) -> StoredDirectory | None:

@@ -106,6 +106,8 @@ class Units:
         self._run_unit = run_unit
         self._serve = tuple(serve)
         self._running: dict[str, _Running] = {}
+        self._applied: Directory | None = None
+        """The directory by which units run."""
         self._ending: set[asyncio.Task[None]] = set()
         self._lively = Lively()
 
@@ -151,8 +153,9 @@ class Units:
     def _apply(self) -> None:
         """Start and stop units, so that there is one for each cell."""
         directory = self._follower.now
-        if directory is None:
+        if directory is None or directory is self._applied:
             return
+        self._applied = directory
         wanted = self._wanted(directory)
         for cell, running in list(self._running.items()):
             if wanted.get(cell) != running.place:

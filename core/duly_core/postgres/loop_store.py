@@ -24,7 +24,7 @@ class LoopStore:
         """Lend it; the first user opens it, and the last one closes it."""
         async with self._turn:
             if self._store is None:
-                opened = Store(settings, gives_back=True, spares=lambda: self._pace.is_quiet)
+                opened = Store(settings, gives_back=True, spares=lambda: self._pace.spares)
                 await opened.__aenter__()
                 self._store = opened
             store = self._store

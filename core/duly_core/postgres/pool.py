@@ -76,6 +76,8 @@ _FENCED, _NOT_IN_CELL = "DU001", "DU002"
 _GIVEN_BACK_AFTER, _KEPT_FOR = timedelta(seconds=15), timedelta(minutes=10)
 """How long a connection stays that nobody needs."""
 
+_IS_STANDBY = Statement("is_standby", "select pg_is_in_recovery()")
+
 _SPARED_FOR = 0.25
 """Seconds that a statement waits for another one rather than for a connection of its own, which costs as much as many statements."""
 
@@ -319,8 +321,7 @@ class Store:
             StoreUnavailableError: it does not answer, or is a standby.
         """
         async with self.connection() as connection:
-            cursor = await connection.execute("select pg_is_in_recovery()")
-            if await cursor.fetchone() == (True,):
+            if await fetch(connection, _IS_STANDBY, {}) == [(True,)]:
                 raise StoreUnavailableError(f"Postgres at {self.where} is a standby")
 
 

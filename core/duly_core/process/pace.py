@@ -70,11 +70,16 @@ class Pace:
                 self._slow.pop().set()
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether loops rest: somebody listens, and nothing was due for a while."""
-        if self._longest is None or not self._listeners:
+    def spares(self) -> bool:
+        """Whether connections are spared: nothing was due for a while, or yet."""
+        if self._longest is None:
             return False
         return asyncio.get_running_loop().time() - self._stirred_at >= _LIVELY_FOR
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether loops rest: somebody listens, and nothing was due for a while."""
+        return bool(self._listeners) and self.spares
 
     def rest(self, usual: timedelta, wake: asyncio.Event | None = None, *, times: float = 1) -> timedelta:
         """Return how long a loop rests whose round found nothing.
