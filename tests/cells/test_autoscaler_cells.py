@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -17,12 +17,15 @@ from duly_core.cells.directory import Cell, Directory
 from duly_core.errors import StoreUnavailableError
 from duly_core.gates.cache import FixedGates
 from duly_core.pools import store as pools
-from duly_core.pools.lease import read_leader
+from duly_core.pools.lease import NO_FENCE, PlanToWrite, read_leader, take_lease, write_plans
+from duly_core.pools.planner import Memory, Plan
 from duly_core.pools.rules import Pool
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_local.ports import free_ports
+from duly_wire.v1 import explain_pb2, explain_pb2_grpc
 from tests.fixtures.database import ask
+from tests.fixtures.routed_cells import serves
 from tests.fixtures.service_processes import poll
 from tests.fixtures.services import BreakableConnection
 from tests.fixtures.task_states import TaskStates
@@ -241,3 +244,31 @@ async def test_processes_whose_own_cells_differ_have_one_leader_which_plans_for_
     assert leader.leads
     assert (plans_of_b, leaders_of_b) == ([], [("",)])
     assert reported == [("autoscaler",)] * 2
+
+
+async def test_a_task_of_another_cell_is_explained_by_the_plans_of_the_default_cell(
+    routed_cells, channel_of_cells
+):
+    async with Store(StoreSettings(dsn=routed_cells.dsns["b"])) as far:
+        states = TaskStates(far)
+        await states.register("b/send")
+        task = await states.new(lambda_name="b/send")
+        await pools.put_pool(far, BOTH.name, lambda _: BOTH)
+    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as home:
+        await pools.put_pool(home, BOTH.name, lambda _: BOTH)
+        fence = await take_lease(home, "one", NO_FENCE, timedelta(minutes=5))
+        assert fence is not None
+        plan = Plan(3, ("three",), Memory(desired=3), 3)
+        assert await write_plans(home, "one", fence, datetime.now(UTC), [PlanToWrite(BOTH.name, plan)], [])
+    stub = explain_pb2_grpc.ExplainServiceStub(channel_of_cells)
+    request = explain_pb2.ExplainTaskRequest(task_id=str(UUID(bytes=task.task_id)))
+
+    (found,) = [each for each in (await stub.ExplainTask(request)).reasons if "pool both" in each.text]
+    await routed_cells.lines["a"].cut()
+    await serves(channel_of_cells, "a", expected=False)
+    without = (await stub.ExplainTask(request)).reasons
+
+    assert "the pool both serves it: it wants 3 workers, 0 are alive" in found.text
+    assert "the autoscaler says why" in found.action
+    assert without[0].kind == found.kind
+    assert "pool" not in without[0].text

@@ -11,6 +11,7 @@ from duly_core.config.timing import Timing
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
 from duly_core.watches.presence import FIRST_BEGINS_AFTER
@@ -65,6 +66,7 @@ class Servicers:
         auth: AuthSettings | None = None,
         slo: Callable[[], LiveSloSettings] = LiveSloSettings,
         accepted: AcceptedCalls | None = None,
+        plans_at: Callable[[Store], Store | None] = lambda own: own,
     ) -> None:
         """Make them.
 
@@ -85,6 +87,7 @@ class Servicers:
             auth: how people sign in; None: nobody is identified.
             slo: tells what is promised now.
             accepted: counts calls that schedule, those of streams among them; None: nobody does.
+            plans_at: returns the store that has the autoscaler's plans; None: it does not answer.
         """
         known = LambdaCache(stores.writes)
         notifier = Notifier(stores.writes, notifications)
@@ -104,7 +107,7 @@ class Servicers:
             EventAddressServicer(stores, notifier, live or (lambda: settings), settings.public_url),
             LimitServicer(stores, resources, quotas, notifier),
             SettingsServicer(stores.writes, own_settings, timing),
-            ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),
+            ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout), plans_at),
             GateServicer(stores),
             ObjectiveServicer(stores, slo),
             PoolServicer(stores),

@@ -56,6 +56,8 @@ class Shared:
     """The bounds of the server."""
     other_problems: Callable[[datetime], Sequence[FoundProblem]] = lambda _: ()
     """Returns what is wrong beyond the store of a unit, by its clock: with other cells."""
+    plans_at: Callable[[Store], Store | None] = lambda own: own
+    """Returns the store that has the autoscaler's plans, of a unit's; None: it does not answer."""
 
 
 class Unit:
@@ -103,6 +105,7 @@ class Unit:
             auth=shared.auth,
             slo=self._config.slo,
             accepted=self.accepted,
+            plans_at=shared.plans_at,
         )
 
     async def run(self, stop: asyncio.Event, health: Server, address: str) -> None:

@@ -68,6 +68,11 @@ class _Units:
         serving = (name for name in order if name in self.by_cell and self.by_cell[name].is_serving)
         return next(serving, "") == cell
 
+    def plans_at(self, cell: str, default: str, own: Store) -> Store | None:
+        """Return the store that has the autoscaler's plans, for a cell: that of the default cell; None: it does not answer."""
+        home = self.by_cell.get(default)
+        return own if cell == default else home.reads if home is not None and home.is_serving else None
+
     def others(self, own: str) -> list[Store]:
         """Return the stores of other cells that answer: they have the same tokens and grants as the own one."""
         return [unit.reads for cell, unit in self.by_cell.items() if unit.is_serving and cell != own]
@@ -184,6 +189,7 @@ class _Serving:
                 attachments=attachments,
                 blobs=blobs,
                 other_problems=partial(self._cells_away, follower, place.cell),
+                plans_at=partial(self.units.plans_at, place.cell, default),
             )
             async with open_unit(
                 shared, place.store, local, self.accepted, leads=place.leads, pace=place.pace

@@ -11,7 +11,6 @@ from duly_frontend.explain.gates import gate_reasons
 from duly_frontend.explain.hosts import host_reasons
 from duly_frontend.explain.labels import label_reasons
 from duly_frontend.explain.lambdas import lambda_reasons
-from duly_frontend.explain.pools import add_pools
 from duly_frontend.explain.units import lacking_units
 from duly_wire.queue_names import QueueName
 from duly_wire.v1 import explain_pb2
@@ -46,6 +45,4 @@ async def read_conditions(store: Store, row: TaskRow, scope: Scope | None, claim
     hosts = [] if of_lambda else host_reasons(row, serving, claims)
     if hosts and (queue := QueueName.parse(row["lambda"])).labels:
         hosts = label_reasons(row, await read_host_labels(store, queue.base)) or hosts
-    if hosts and scope is None:  # pools are shown to those who may read all
-        await add_pools(store, row, hosts)
     return Conditions(gates, of_lambda, units, hosts, serving)

@@ -14,8 +14,13 @@ from duly_wire.v1 import explain_pb2
 _MOST_NAMED = 3
 
 
-async def add_pools(store: Store, row: TaskRow, found: list[explain_pb2.Reason]) -> None:
-    """Add to the first reason the pools whose workers would run the task: there the autoscaler starts workers, not people.
+async def add_pools(store: Store, row: TaskRow, nobody: explain_pb2.Reason) -> None:
+    """Add to the reason that no host serves a task the pools whose workers would: there the autoscaler starts workers, not people.
+
+    Args:
+        store: has the plans.
+        row: of the task.
+        nobody: is added to.
 
     Raises:
         StoreUnavailableError: the store does not answer.
@@ -30,8 +35,8 @@ async def add_pools(store: Store, row: TaskRow, found: list[explain_pb2.Reason])
     workers = await workers_of(store, named)
     leader = await read_leader(store)
     said = [_said(pool, plans.get(pool.name), workers[pool.name]) for pool in named]
-    found[0].text = one_line("; ".join([found[0].text, *said]))
-    found[0].action = _action(named, leader)
+    nobody.text = one_line("; ".join([nobody.text, *said]))
+    nobody.action = _action(named, leader)
 
 
 def _said(pool: Pool, plan: StoredPlan | None, workers: Sequence[PoolWorker]) -> str:

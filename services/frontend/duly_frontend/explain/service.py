@@ -1,11 +1,12 @@
 """ExplainService: says why a task does not run, and what happened to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
+from duly_core.errors import StoreUnavailableError
 from duly_core.explain.reads import read_explained, read_related
 from duly_core.gates.breaker_history import read_moves
 from duly_core.lambdas.names import base_name
@@ -23,6 +24,7 @@ from duly_frontend.explain.clocks import skew_of_client, skew_of_holder
 from duly_frontend.explain.held import ended_reasons, held_reasons
 from duly_frontend.explain.history import history_of, named_tasks
 from duly_frontend.explain.pending import enqueued_reasons, expiry_reasons, pending_reasons
+from duly_frontend.explain.pools import add_pools
 from duly_frontend.explain.text import may_be_named
 from duly_frontend.explain.waiting import waiting_reasons
 from duly_frontend.stores import FrontendStores
@@ -33,10 +35,22 @@ from duly_wire.v1 import explain_pb2, explain_pb2_grpc
 class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
     """Changes nothing. What it reads in several statements may change between them."""
 
-    def __init__(self, stores: FrontendStores, heartbeat_timeout: Callable[[], timedelta]) -> None:
-        """Make one; `heartbeat_timeout` tells how long leases are: the age of a heartbeat is told by it."""
+    def __init__(
+        self,
+        stores: FrontendStores,
+        heartbeat_timeout: Callable[[], timedelta],
+        plans_at: Callable[[Store], Store | None] = lambda own: own,
+    ) -> None:
+        """Make one.
+
+        Args:
+            stores: of the tasks.
+            heartbeat_timeout: tells how long leases are: the age of a heartbeat is told by it.
+            plans_at: returns the store that has the autoscaler's plans, of that of the tasks; None: it does not answer.
+        """
         self._stores = stores
         self._heartbeat_timeout = heartbeat_timeout
+        self._plans_at = plans_at
 
     async def ExplainTask(  # noqa: N802 (the wire's name)
         self, request: explain_pb2.ExplainTaskRequest, _context: Context
@@ -95,9 +109,22 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
             found = await enqueued_reasons(store, row, scope)
         else:
             found = await pending_reasons(store, row, scope, withheld=withheld)
+        if scope is None:  # pools are shown to those who may read all
+            await self._add_pools(store, row, found)
         is_over = bool(expiry) and row["expires_at"] <= row["now"]
         skew = skew_of_client(row, [*found, *expiry])
         return [*expiry, *found, *skew] if is_over else [*found, *skew, *expiry]
+
+    async def _add_pools(self, store: Store, row: TaskRow, found: Sequence[explain_pb2.Reason]) -> None:
+        nobody = next((each for each in found if each.kind == explain_pb2.REASON_KIND_NO_HOST), None)
+        plans = self._plans_at(store) if nobody is not None else None
+        if nobody is None or plans is None:
+            return
+        try:
+            await add_pools(plans, row, nobody)
+        except StoreUnavailableError:
+            if plans is store:
+                raise  # else another cell has the plans: the task's own reasons are told without
 
 
 async def _hidden(store: Store, task_ids: set[UUID]) -> set[UUID]:
