@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.cells.administration import Administration
-from duly_core.cells.directory import Directory, DirectoryError
+from duly_core.cells.directory import Directory
 from duly_core.cells.moving.sides import without_password
 from duly_core.errors import DulyError, SettingsError
 from duly_core.postgres.pool import Store
@@ -180,7 +180,9 @@ def test_a_fenced_cell_does_not_get_the_present_address(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("update duly_b.cell_directory set state = 'fenced'")
 
-    with pytest.raises(DirectoryError, match="fenced"):
+    with pytest.raises(
+        DulyError, match=r"the former one for a, b: .* is fenced.*; or stop what has the former port"
+    ):
         make(after_a_new_port(dsn), None, without_password(dsn))
 
     assert make(dsn, None) == before
@@ -253,6 +255,30 @@ def test_a_start_that_was_killed_after_a_new_port_leaves_no_stale_address(tmp_pa
     CellsInFolder(tmp_path, None).prepare(without_password(one), PORT, environment(one), lambda _: None)
 
     assert made(one, None).cells["b"].address == without_password(one)
+
+
+def test_the_former_port_is_the_usual_one_until_the_directory_is_corrected(
+    tmp_path: Path, dsn: str, elsewhere: str, postgres_server: PostgresServer
+) -> None:
+    CellsInFolder(tmp_path, 2).prepare(without_password(dsn), PORT, environment(dsn), lambda _: None)
+    Administration(StoreSettings(dsn=dsn)).add("far", without_password(elsewhere), "public")
+    database = str(conninfo_to_dict(elsewhere)["dbname"])
+    moved = after_a_new_port(dsn)
+    with psycopg.connect(postgres_server.admin_dsn, autocommit=True) as connection:
+        connection.execute(f"alter database {database} with allow_connections false".encode())
+        with pytest.raises(DulyError, match=r"cell far at .* cannot be reached.*the former port"):
+            CellsInFolder(tmp_path, None).prepare(
+                without_password(moved), PORT + 1, environment(moved), lambda _: None
+            )
+        assert CellsInFolder(tmp_path, None).usual_port == PORT
+        connection.execute(f"alter database {database} with allow_connections true".encode())
+
+    CellsInFolder(tmp_path, None).prepare(
+        without_password(moved), PORT + 1, environment(moved), lambda _: None
+    )
+
+    assert CellsInFolder(tmp_path, None).usual_port == PORT + 1
+    assert made(moved, None).cells["b"].address == without_password(moved)
 
 
 def test_a_number_that_is_refused_is_forgotten(tmp_path: Path, dsn: str) -> None:

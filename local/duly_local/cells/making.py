@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Sequence
 from string import ascii_lowercase
 
 from duly_core.cells.administration import Administration, CellState
-from duly_core.cells.directory import Directory
+from duly_core.cells.directory import Directory, DirectoryError
 from duly_core.cells.moving.sides import without_password
 from duly_core.cells.store import StoredDirectory
-from duly_core.errors import SettingsError
+from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
+from duly_core.postgres.dsn import describe
 from duly_core.postgres.password import full_address
 from duly_core.postgres.schema.check import SchemaState, look_at_schema
 from duly_core.postgres.schema.migrate import migrate
@@ -38,6 +39,7 @@ class CellMaker:
         Raises:
             SettingsError: there are more than wanted, or this is a pooler. Nothing was changed.
             DirectoryError: a cell does not answer, or is being moved.
+            DulyError: for one of these reasons the addresses cannot be corrected.
             MoveError: Postgres refuses it.
             StoreUnavailableError: Postgres does not answer.
         """
@@ -92,7 +94,14 @@ class CellMaker:
         ]
         if not stale:
             return directory
-        directory = self._administration.set_address(stale, self._address, or_not_made_yet=True)
+        try:
+            directory = self._administration.set_address(stale, self._address, or_not_made_yet=True)
+        except (DirectoryError, StoreUnavailableError) as error:
+            raise DulyError(
+                f"Postgres has another port or folder than before, and the directory of cells still has the former one for "
+                f"{', '.join(stale)}: {error}. It is corrected when all cells answer and none is being moved; or stop what "
+                f"has the former port, {'; '.join(sorted(map(describe, former)))}, and start again"
+            ) from error
         self._say(f"wrote the new address of cells {', '.join(stale)} into the directory")
         return directory
 

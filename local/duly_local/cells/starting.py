@@ -80,7 +80,8 @@ class CellsInFolder:
         before = self._record
         known = [each for each in (before.addresses if before else ()) if each != address]
         number = before.number if before else 1
-        begun = CellRecord((*known, address), port, number, self._wanted)
+        usual = before.port if before else port  # until the directory is corrected, the former one is right
+        begun = CellRecord((*known, address), usual, number, self._wanted)
         if begun != before:
             write_record(self._folder, begun)
         try:
@@ -89,7 +90,7 @@ class CellsInFolder:
             if before is None:
                 record_file(self._folder).unlink()
             else:
-                write_record(self._folder, CellRecord(begun.addresses, port, number, before.making))
+                write_record(self._folder, CellRecord(begun.addresses, usual, number, before.making))
             raise
         write_record(self._folder, CellRecord((address,), port, len(found.names) if found else 1))
         return found
