@@ -209,6 +209,14 @@ create table cell_namespace (
     cell text not null check (octet_length(cell) between 1 and 32)
 );
 
+-- What operators changed while a cell was away. A cell with an older moment than another, or with none, lacks the change.
+create table operator_change (
+    kind text collate "C" not null check (octet_length(kind) between 1 and 32),
+    name text collate "C" not null check (octet_length(name) <= 1024),
+    changed_at timestamptz not null check (isfinite(changed_at)),
+    primary key (kind, name)
+);
+
 -- The guards and the fence of a cell. A sole store has these functions, and no trigger that calls them.
 
 -- Refuses every write to a table of a cell that is fenced.

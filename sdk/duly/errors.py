@@ -100,13 +100,18 @@ class AppImportError(DulyError):
 class PartialAnswerWarning(UserWarning):
     """An answer lacks cells that do not answer: a list, a count or a search of an installation of several cells.
 
-    What it has is right. `warnings.simplefilter("error", duly.PartialAnswerWarning)` makes it an error.
+    Or a change of what all cells have, such as a setting or a gate on `*`, is written to the cells that answer, and the others get it when they
+    are back (`is_late`). What the answer has is right. `warnings.simplefilter("error", duly.PartialAnswerWarning)` makes it an error.
     """
 
-    def __init__(self, cells: tuple[str, ...]) -> None:
-        super().__init__(missing_cells.sentence(cells))
+    def __init__(self, cells: tuple[str, ...], *, is_late: bool = False) -> None:
+        super().__init__(
+            missing_cells.sentence(cells, missing_cells.LATER if is_late else missing_cells.METADATA)
+        )
         self.cells = cells
         """The names of the cells that are missing."""
+        self.is_late = is_late
+        """Whether these cells get a change later."""
 
 
 class PayloadError(DulyError):

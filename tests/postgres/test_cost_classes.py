@@ -73,6 +73,7 @@ OF_FEW_ROWS = {
     "access/access.sql",
     "attachments/attachments.sql",
     "cells/cells.sql",
+    "cells/changes.sql",
     "cells/triggers.sql",
     "event_addresses/addresses.sql",
     "fleet/fleet.sql",

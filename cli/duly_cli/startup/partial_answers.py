@@ -21,5 +21,5 @@ def say_what_is_missing() -> None:
             said.add(str(message))
             say(f"duly: {message}", err=True)
 
-    warnings.filterwarnings("always", message="not shown: cell")
+    warnings.filterwarnings("always", message="not (shown|written yet): cell")
     warnings.showwarning = show

@@ -17,6 +17,7 @@ from duly_core.cells.copying import Copied, copy_operators_data
 from duly_core.cells.directory import Cell, Directory, DirectoryError, newest
 from duly_core.cells.follower import settings_at
 from duly_core.cells.guards import GUARDED, add_guards, missing_guards
+from duly_core.cells.late_changes import catch_up
 from duly_core.cells.moving.checks import is_new, same_release
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
 from duly_core.cells.moving.errors import MoveError
@@ -162,11 +163,14 @@ class Administration:
     async def copy_what_operators_own(self, directory: Directory, name: str, source_name: str = "") -> Copied:
         """Copy settings, grants, tokens, resources, gates, pools and calendars of a cell (empty: the default one) to another one.
 
+        What was changed while one of both was away comes first to the one that lacks it: the copy would undo it.
+
         Raises:
             StoreUnavailableError: a cell does not answer.
         """
         source = Store(self.settings_of(directory.cells[source_name or directory.default_cell]))
         async with source, Store(self.settings_of(directory.cells[name])) as target:
+            await catch_up({"source": source, "target": target})
             return await copy_operators_data(source, target)
 
     def init(self, name: str, address: str = "") -> Directory:

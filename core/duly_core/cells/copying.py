@@ -1,10 +1,15 @@
 """Copy what operators own from one cell to another: all cells have the same grants, tokens, settings, limits, gates, pools, calendars."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from duly_core.access.copies import AccessRows, read_access, write_access
+from duly_core.access import store as store_access
+from duly_core.access.copies import AccessRows, read_access, write_access, write_tokens
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
 from duly_core.gates.store import NewGate
@@ -96,16 +101,82 @@ async def copy_operators_data(source: Store, target: Store) -> Copied:
         ]
     ours, theirs = await _read(source), await _read(target)
     if "settings" in differ:
-        await _copy_settings(ours, theirs, target)
+        refused += await _copy_settings(ours, theirs, target)
     if "resources" in differ:
         refused += await _copy_resources(ours, theirs, target)
     if "gates" in differ:
-        await _copy_gates(ours, theirs, target)
+        refused += await _copy_gates(ours, theirs, target)
     if "pools" in differ:
-        await _copy_pools(ours, theirs, target)
+        refused += await _copy_pools(ours, theirs, target)
     if "calendars" in differ:
         refused += await _copy_calendars(ours, theirs, target)
     return Copied(changed, tuple(refused))
+
+
+async def copy_some(source: Store, target: Store, kind: str, names: Collection[str]) -> tuple[str, ...]:
+    """Make some things of one kind in one cell what they are in another; return what could not be changed, in words.
+
+    Args:
+        source: the cell that has them as they are to be.
+        target: the other one.
+        kind: one of COPIED.
+        names: of the things; a grant's as `grant_name` says. Settings are all copied. So are tokens: one that is missing is added, and one that is
+            revoked in one of both is revoked.
+
+    Raises:
+        StoreUnavailableError: a cell does not answer; what was written before stays.
+    """
+    if kind == "tokens":
+        await write_tokens(target, await read_access(source))
+        return ()
+    if kind == "grants":
+        return await _copy_some_grants(source, target, names)
+    ours, theirs = _only(await _read(source), kind, names), _only(await _read(target), kind, names)
+    refused = await _COPIES[kind](ours, theirs, target)
+    again = _only(await _read(source), kind, names), _only(await _read(target), kind, names)
+    if not refused and _of(kind, again[0]) != _of(kind, again[1]):
+        return (f"{kind} {', '.join(sorted(names))} changed meanwhile",)
+    return tuple(refused)
+
+
+def grant_name(principal: str, role: str, pattern: str) -> str:
+    """Return what a grant is called among changes."""
+    return json.dumps([principal, role, pattern], separators=(",", ":"))
+
+
+async def _copy_some_grants(source: Store, target: Store, names: Collection[str]) -> tuple[str, ...]:
+    there = {grant_name(*row[:3]): row for row in (await read_access(source)).grants}
+    gone = [json.loads(name) for name in names if name not in there]
+    await store_access.remove_grants(
+        target, [Grant(principal, Role(role), pattern) for principal, role, pattern in gone]
+    )
+    refused = []
+    for name in names:
+        if name in there:
+            principal, role, pattern, _, granted_by = there[name]
+            try:
+                await store_access.add_grants(target, [Grant(principal, Role(role), pattern)], granted_by)
+            except store_access.TooManyGrantsError:
+                refused.append(f"{principal!r} has too many grants to get {role} on {pattern}")
+    return tuple(refused)
+
+
+def _only(owned: "_Owned", kind: str, names: Collection[str]) -> "_Owned":
+    """Return what is owned, but of a kind only what has these names. Settings have none: they are one thing."""
+    if kind == "settings":
+        return owned
+    kept = {name: each for name, each in getattr(owned, kind).items() if name in names}
+    return replace(owned, **{kind: kept})
+
+
+def _of(kind: str, owned: "_Owned") -> Mapping[str, object]:
+    """Return what is compared of a kind."""
+    if kind == "resources":
+        return _limits(owned)
+    if kind == "calendars":
+        return _calendars(owned)
+    found: Mapping[str, object] = getattr(owned, kind)
+    return found
 
 
 def _revoked(rows: AccessRows) -> Mapping[bytes, bool]:
@@ -156,12 +227,13 @@ def _asked(gate: Gate) -> NewGate:
     return NewGate(gate.name, gate.kind, gate.scope, gate.delay, gate.owner, gate.reason, gate.expires_at)
 
 
-async def _copy_settings(ours: _Owned, theirs: _Owned, target: Store) -> None:
+async def _copy_settings(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
     await store_settings.put(
         target, {name: value for name, value in ours.settings.items() if theirs.settings.get(name) != value}
     )
     if gone := sorted(theirs.settings.keys() - ours.settings.keys()):
         await store_settings.reset(target, gone)
+    return []
 
 
 async def _copy_resources(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
@@ -180,20 +252,39 @@ async def _copy_resources(ours: _Owned, theirs: _Owned, target: Store) -> list[s
     return refused
 
 
-async def _copy_gates(ours: _Owned, theirs: _Owned, target: Store) -> None:
+async def _copy_gates(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
+    refused = []
     for name, gate in ours.gates.items():
-        if theirs.gates.get(name) != gate:
-            await store_gates.put_gate(target, name, lambda _, gate=gate: gate)  # type: ignore[misc]  # mypy infers no default
+        if theirs.gates.get(name) == gate:
+            continue
+        try:
+            await store_gates.put_gate(target, name, partial(_of_all_lambdas, gate))
+        except _TakenError as taken:
+            refused.append(
+                f"gate {name} holds {taken} there: delete it (duly gates delete {name}), and set both again with names of their own"
+            )
     if gone := sorted(theirs.gates.keys() - ours.gates.keys()):
         await store_gates.delete_gates(target, gone)
+    return refused
 
 
-async def _copy_pools(ours: _Owned, theirs: _Owned, target: Store) -> None:
+class _TakenError(Exception):
+    """A gate on some lambdas has the name."""
+
+
+def _of_all_lambdas(gate: NewGate, before: Gate | None) -> NewGate:
+    if before is not None and before.scope.pattern != EVERYTHING:
+        raise _TakenError(repr(before.scope.pattern))
+    return gate
+
+
+async def _copy_pools(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
     for name, pool in ours.pools.items():
         if theirs.pools.get(name) != pool:
             await store_pools.put_pool(target, name, lambda _, pool=pool: pool)  # type: ignore[misc]
     if gone := sorted(theirs.pools.keys() - ours.pools.keys()):
         await store_pools.delete_pools(target, gone)
+    return []
 
 
 async def _copy_calendars(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
@@ -209,3 +300,12 @@ async def _copy_calendars(ours: _Owned, theirs: _Owned, target: Store) -> list[s
         for name in gone
         if name not in deleted
     ]
+
+
+_COPIES: Mapping[str, Callable[[_Owned, _Owned, Store], Awaitable[list[str]]]] = {
+    "settings": _copy_settings,
+    "resources": _copy_resources,
+    "gates": _copy_gates,
+    "pools": _copy_pools,
+    "calendars": _copy_calendars,
+}

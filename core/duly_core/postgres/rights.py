@@ -23,6 +23,7 @@ TABLES: dict[str, Rights] = {
         "cell": "siud",
         "cell_directory": "su",
         "cell_namespace": "siud",
+        "operator_change": "siu",
         "attachment": "siu",
         "attachment_store": "s",
         "attachment_usage": "siu",

@@ -65,7 +65,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     async def AddGrants(  # noqa: N802
         self, request: access_pb2.AddGrantsRequest, _context: Context
     ) -> access_pb2.AddGrantsResponse:
-        grants, results = _read(request.grants)
+        grants, results = read_grants(request.grants)
         added = 0
         if len(grants) == len(results):
             try:
@@ -83,7 +83,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     async def RemoveGrants(  # noqa: N802
         self, request: access_pb2.RemoveGrantsRequest, _context: Context
     ) -> access_pb2.RemoveGrantsResponse:
-        grants, results = _read(request.grants)
+        grants, results = read_grants(request.grants)
         removed = 0
         if len(grants) == len(results):
             removed = await store_access.remove_grants(self._store, grants)
@@ -177,7 +177,12 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         return response
 
 
-def _read(asked: Sequence[access_pb2.Grant]) -> tuple[list[Grant], list[access_pb2.GrantResult]]:
+def read_grants(asked: Sequence[access_pb2.Grant]) -> tuple[list[Grant], list[access_pb2.GrantResult]]:
+    """Return the grants of a request that are valid, and a result for each, with an error or without.
+
+    Raises:
+        PermissionDeniedError: the caller may not grant one of them.
+    """
     check_count("grants", len(asked), _MOST)
     grants, results = [], []
     for each in asked:

@@ -1,6 +1,6 @@
 """What the router knows of a cell: whether it answers, and how its servicers are called in this process."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from duly_core.access.audit_log import set_concerned
@@ -8,6 +8,7 @@ from duly_core.errors import CellFencedError, StoreUnavailableError
 from duly_core.postgres.pool import Store
 from duly_frontend.cells.named import note_cell
 from duly_frontend.cells.services import SERVICES, descriptor_of
+from duly_wire import missing_cells
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -82,3 +83,13 @@ class CellUnavailableError(StoreUnavailableError):
         super().__init__(f"cell {cell}: {reason}")
         self.cell = cell
         self.reason = str(reason)
+
+
+def note_missing(context: Any, cells: Collection[str]) -> None:
+    """Tell the caller which cells an answer lacks."""
+    context.set_trailing_metadata(((missing_cells.METADATA, ",".join(sorted(cells))),))
+
+
+def note_late(context: Any, cells: Collection[str]) -> None:
+    """Tell the caller which cells get a change when they are back."""
+    context.set_trailing_metadata(((missing_cells.LATER, ",".join(sorted(cells))),))

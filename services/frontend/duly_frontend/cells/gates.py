@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from duly_core.cells import store as copies
 from duly_core.cells.directory import Directory
-from duly_core.errors import DulyError, PermissionDeniedError, StoreUnavailableError
+from duly_core.cells.late_changes import note_changes
+from duly_core.errors import DulyError, NotInCellError, PermissionDeniedError, StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
 from duly_core.lambdas.patterns import EVERYTHING
@@ -15,7 +17,7 @@ from duly_core.rpc.requests.checks import check_count, check_text
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend import events
 from duly_frontend.cells import operators
-from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit
+from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, note_late
 from duly_frontend.gates.checks import LONGEST_NAME, MOST, check_pattern, read_named
 from duly_frontend.gates.rights import may_change
 from duly_wire.v1 import gates_pb2, task_pb2
@@ -57,7 +59,7 @@ class _Found:
 
 
 async def put(request: gates_pb2.PutGateRequest, cells: AllUnits, context: Any) -> Any:
-    """Set a gate where its lambdas live. No other cell must answer, unless it is on all lambdas.
+    """Set a gate where its lambdas live; no other cell must answer. One on all lambdas comes later to a cell that is away.
 
     Raises:
         Problem: the request is invalid, or another cell has a gate of this name.
@@ -78,11 +80,11 @@ async def put(request: gates_pb2.PutGateRequest, cells: AllUnits, context: Any) 
     concerned = cells.of(pattern)
     _check_free(name, pattern, there, concerned)
     if pattern != EVERYTHING:
-        return await cells.unit(concerned[0]).call(PUT, request, context)
+        unit = cells.unit(concerned[0])
+        await _check_directory(unit, cells.directory)
+        return await unit.call(PUT, request, context)
     units = [unit for unit in cells.units.values() if unit is not None and unit.name not in found.away]
-    if found.away:
-        raise operators.NothingWrittenError(found.away)
-    return await operators.write(PUT, request, units, context)
+    return await operators.write(PUT, request, units, context, found.away)
 
 
 async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context: Any) -> Any:
@@ -105,8 +107,6 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
         if not there and found.away:
             message = f"no cell that answers has the gate {name!r}; cell {', '.join(found.away)} does not answer: try again"
             errors[name] = _away(message)
-        elif found.away and _is_of_all(there):
-            errors[name] = _away(str(operators.NothingWrittenError(found.away)))
         else:
             for cell in there or [cells.anywhere().name]:
                 parts[cell].append(name)
@@ -125,6 +125,11 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
             errors[name] = _away(f"{said}{error}")
     if failed and not answers:
         raise next(iter(failed.values()))
+    of_all = [name for name, there in found.by_name.items() if _is_of_all(there) and name not in errors]
+    if found.away and of_all:
+        units = [unit for cell in answers if (unit := cells.units[cell]) is not None]
+        await note_changes([unit.reads for unit in units], [("gates", name) for name in of_all])
+        note_late(context, found.away)
     if any(each.code == task_pb2.ERROR_CODE_CELL_UNAVAILABLE for each in errors.values()):
         events.items_away()
     results = [
@@ -132,6 +137,17 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
         for name in request.names
     ]
     return gates_pb2.DeleteGatesResponse(results=results)
+
+
+async def _check_directory(unit: CellUnit, directory: Directory) -> None:
+    """Do not write to a cell that has given the namespace away: nothing there refuses gates.
+
+    Raises:
+        NotInCellError: the cell knows of a newer directory.
+    """
+    copy = await copies.read(unit.reads)
+    if copy is not None and copy.directory.version > directory.version:
+        raise NotInCellError(f"cell {unit.name} has version {copy.directory.version} of the directory")
 
 
 async def _find(names: Sequence[str], cells: AllUnits) -> _Found:

@@ -1,18 +1,23 @@
 """Writes what operators own into all cells: it is decided in the first of them, and the others follow."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Protocol
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly_core.access.copies import read_access, write_tokens
+from duly_core.cells.copying import grant_name
+from duly_core.cells.late_changes import Thing, note_changes
 from duly_core.errors import DulyError, StoreUnavailableError
 from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_core.pools.rules import POOL_FIELDS
 from duly_core.postgres.pool import Store
 from duly_core.process.outcomes import take_outcome
+from duly_frontend.access.service import read_grants
+from duly_frontend.cells.cell_units import note_late, note_missing
 from duly_frontend.gates.checks import GATE_FIELDS
 from duly_frontend.time_tables.calendars import CALENDAR_FIELDS
 from duly_wire.v1 import gates_pb2, limits_pb2, pools_pb2, task_pb2, time_tables_pb2
@@ -46,9 +51,13 @@ class Cell(Protocol):
 class NothingWrittenError(StoreUnavailableError):
     """A cell does not answer: what operators own is the same in all cells, so nothing was written."""
 
-    def __init__(self, cells: Sequence[str]) -> None:
+    def __init__(self, cells: Sequence[str], *, may_wait: bool = False) -> None:
+        names = ", ".join(cells)
         super().__init__(
-            f"cell {', '.join(cells)} does not answer: what operators own is written to all cells, and nothing was written"
+            f"no cell answers ({names}): nothing was written"
+            if may_wait
+            else f"cell {names} does not answer: this is written to all cells at once, and nothing was written. Start its Postgres, say where "
+            f"it is now (duly cells set {cells[0]} --at ADDRESS), or take a cell without namespaces out (duly cells remove {cells[0]})"
         )
 
 
@@ -59,8 +68,8 @@ class PartlyRevokedError(StoreUnavailableError):
         told = "; ".join(f"cell {name}: {reason}" for name, reason in failed.items())
         names = ", ".join(failed)
         super().__init__(
-            f"revoked in cell {', '.join(written)}; not in {told}. Send the same call again once it answers: until then it is "
-            f"good in cell {names}"
+            f"revoked in cell {', '.join(written)}; not in {told}. It follows once it answers, and the same call again "
+            f"tells whether it has: until then it is good in cell {names}"
             if written
             else f"not revoked in any cell: {told}"
         )
@@ -74,34 +83,48 @@ class PartlyWrittenCellAwayError(StoreUnavailableError):
     """Some cells have a change; others stopped answering meanwhile."""
 
 
+Things = Callable[[Any, Any], list[Thing]]
+"""Returns what a call changed, of the request and the answer."""
 Follow = Callable[[Any, Any], Any]
 """Returns what to ask of the other cells, of a request and of the answer of the first cell; None: nothing."""
 
 
-async def write(path: str, request: Any, cells: Sequence[Cell], context: Any) -> Any:
+async def write(
+    path: str, request: Any, cells: Sequence[Cell], context: Any, closed: Sequence[str] = ()
+) -> Any:
     """Write a change to all cells, and return one answer. The same call again completes what was broken off.
+
+    While a cell is away, a change that may wait for it (LATER) is written to the others, and comes to it when it is back.
 
     Args:
         path: the method.
         request: of the caller.
-        cells: all of them; in the first one it is decided.
-        context: of the call.
+        cells: those that are served here, the default one first; in the first that answers it is decided.
+        context: of the call; its trailing metadata name the cells that get the change later.
+        closed: the names of the other cells.
 
     Raises:
-        NothingWrittenError: a cell does not answer.
+        NothingWrittenError: a cell does not answer, and the change cannot wait for it.
+        PartlyRevokedError: a cell does not answer that has the grants or tokens; the others have removed them.
         PartlyWrittenError, PartlyWrittenCellAwayError: some cells have it; the message says which.
         DulyError: the first cell refuses the call; nothing was written.
     """
+    answering = await _probe(cells)
+    away = [*closed, *(cell.name for cell, answers in zip(cells, answering, strict=True) if not answers)]
+    there = [cell for cell, answers in zip(cells, answering, strict=True) if answers]
     if path in REMOVES_ACCESS:
-        return await remove_access(path, request, cells, context)
+        return await _remove_access(path, request, there, away, context)
+    if not there or (away and path not in LATER):
+        raise NothingWrittenError(away, may_wait=path in LATER)
     if getattr(request, "dry_run", False):
-        return _hits(await asyncio.gather(*(cell.call(path, request, context) for cell in cells)))
-    if away := [cell.name for cell, answers in zip(cells, await _probe(cells), strict=True) if not answers]:
-        raise NothingWrittenError(away)
-    first, *others = cells
+        answer = _hits(await asyncio.gather(*(cell.call(path, request, context) for cell in there)))
+        if away:
+            note_missing(context, away)
+        return answer
+    first, *others = there
     answer = await first.call(path, request, context)
     asked = _FOLLOW.get(path, _alike)(request, answer)
-    if asked is None or not others:
+    if asked is None:
         return answer
 
     async def follow(cell: Cell) -> Any:
@@ -114,7 +137,9 @@ async def write(path: str, request: Any, cells: Sequence[Cell], context: Any) ->
     followed: dict[str, Any] = {}
     failed: dict[str, DulyError] = {}
     for cell, outcome in zip(others, outcomes, strict=True):
-        if isinstance(outcome, DulyError):
+        if isinstance(outcome, StoreUnavailableError) and path in LATER:
+            away.append(cell.name)
+        elif isinstance(outcome, DulyError):
             failed[cell.name] = outcome
         elif isinstance(outcome, BaseException):
             raise outcome
@@ -129,30 +154,30 @@ async def write(path: str, request: Any, cells: Sequence[Cell], context: Any) ->
         if all(isinstance(error, StoreUnavailableError) for error in failed.values()):
             raise PartlyWrittenCellAwayError(text)
         raise PartlyWrittenError(text)
-    return _together(first.name, answer, followed)
+    if away:
+        have_it = [cell for cell in there if cell is first or cell.name in followed]
+        await _note(have_it, away, LATER[path](request, answer), path)
+        note_late(context, away)
+    return _together(first.name, answer, followed) if followed else answer
 
 
-async def remove_access(
-    path: str, request: Any, cells: Sequence[Cell], context: Any, closed: Sequence[str] = ()
+async def _note(written: Sequence[Cell], away: Sequence[str], things: Iterable[Thing], path: str) -> None:
+    """Note what the cells that are away get later."""
+    try:
+        await note_changes([cell.reads for cell in written], things)
+    except StoreUnavailableError as error:
+        names = ", ".join(cell.name for cell in written)
+        raise PartlyWrittenCellAwayError(
+            f"written in cell {names}, and not noted for cell {', '.join(away)}: {error}. "
+            f"{_TO_COMPLETE.get(path, 'The same call again completes it')}"
+        ) from error
+
+
+async def _remove_access(
+    path: str, request: Any, there: Sequence[Cell], away: Sequence[str], context: Any
 ) -> Any:
-    """Remove grants or tokens from each cell that answers: a removal is safe to repeat, and must not wait for a cell that is away.
-
-    Args:
-        path: the method.
-        request: of the caller.
-        cells: those that are served here.
-        context: of the call.
-        closed: the names of the others.
-
-    Raises:
-        PartlyRevokedError: a cell does not answer; the others have done it.
-        DulyError: a cell refuses the call.
-    """
-    answering = await _probe(cells)
-    failed = dict.fromkeys(closed, "it is not served here") | {
-        cell.name: "it does not answer" for cell, answers in zip(cells, answering, strict=True) if not answers
-    }
-    there = [cell for cell in cells if cell.name not in failed]
+    """Remove grants or tokens from each cell that answers: a removal is safe to repeat, and must not wait for a cell that is away."""
+    failed = dict.fromkeys(away, "it does not answer")
     outcomes = await asyncio.gather(
         *(cell.call(path, request, context) for cell in there), return_exceptions=True
     )
@@ -164,6 +189,10 @@ async def remove_access(
             raise outcome
         else:
             removed[cell.name] = outcome
+    if failed and removed:
+        (answer, *_) = removed.values()
+        done = [cell for cell in there if cell.name in removed]
+        await _note(done, [*failed], LATER[path](request, answer), path)
     if failed:
         raise PartlyRevokedError([*removed], failed)
     (first, answer), *others = removed.items()
@@ -241,6 +270,37 @@ def _calendars(_request: Any, answer: Any) -> Any:
 CREATE_TOKEN = "/duly.v1.AccessService/CreateToken"  # noqa: S105 (the path of a method)
 REMOVES_ACCESS = frozenset({"/duly.v1.AccessService/RemoveGrants", "/duly.v1.AccessService/RevokeTokens"})
 """A cell that is away does not hold these up."""
+
+
+def _named(kind: str, field: str, of: str = "") -> Things:
+    """Return what names the things of a request: a field of its items (their names without `of`)."""
+
+    def things(request: Any, _answer: Any) -> list[Thing]:
+        return [(kind, attrgetter(of)(item) if of else item) for item in getattr(request, field)]
+
+    return things
+
+
+def _grants(request: Any, _answer: Any) -> list[Thing]:
+    grants, _ = read_grants(request.grants)
+    return [("grants", grant_name(each.principal, str(each.role), each.pattern)) for each in grants]
+
+
+LATER: Mapping[str, Things] = {
+    "/duly.v1.AccessService/AddGrants": _grants,
+    "/duly.v1.AccessService/RemoveGrants": _grants,
+    CREATE_TOKEN: lambda _, answer: [("tokens", answer.token_id)],
+    "/duly.v1.AccessService/RevokeTokens": _named("tokens", "token_ids"),
+    "/duly.v1.GateService/PutGate": lambda request, _: [("gates", request.gate.name)],
+    "/duly.v1.GateService/DeleteGates": _named("gates", "names"),
+    "/duly.v1.LimitService/PutResource": _named("resources", "resources", "name"),
+    "/duly.v1.PoolService/PutPools": _named("pools", "pools", "pool.name"),
+    "/duly.v1.PoolService/DeletePools": _named("pools", "names"),
+    "/duly.v1.SettingsService/SetSettings": lambda *_: [("settings", "")],
+    "/duly.v1.SettingsService/ResetSettings": lambda *_: [("settings", "")],
+}
+"""What a cell that is away gets when it is back. Not: to delete a resource or a calendar, which lambdas and time tables of that cell may name, nor
+to change a calendar, which moves their ticks."""
 _FOLLOW: Mapping[str, Follow] = {
     "/duly.v1.GateService/PutGate": _gate,
     "/duly.v1.LimitService/PutResource": _resources,

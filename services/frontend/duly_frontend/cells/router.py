@@ -21,7 +21,7 @@ from duly_core.lambdas.names import NAMESPACE_MARK
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend import events
 from duly_frontend.cells import gates, operators, watching
-from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
+from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler, note_missing
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
 from duly_frontend.cells.named import UnknownCellError, may_name_a_cell, note_names
@@ -42,7 +42,6 @@ from duly_frontend.cells.routes import (
     WhereFound,
 )
 from duly_frontend.cells.services import METHODS
-from duly_wire import missing_cells
 from duly_wire.v1 import task_pb2, watches_pb2
 
 _FEW = 20
@@ -401,12 +400,8 @@ class Router:
         if route.writes:
             units = self.units
             closed = [cell for cell in self._cells() if cell not in units]
-            if closed and path in operators.REMOVES_ACCESS:
-                there = [units[cell] for cell in self._cells() if cell in units]
-                return await operators.remove_access(path, request, there, context, closed)
-            if closed:
-                raise operators.NothingWrittenError(closed)
-            return await operators.write(path, request, [units[cell] for cell in self._cells()], context)
+            there = [units[cell] for cell in self._cells() if cell in units]
+            return await operators.write(path, request, there, context, closed)
         error: DulyError | None = None
         own = self._own()
         for cell in sorted(self._cells(), key=lambda name: (name != own, name)):
@@ -634,11 +629,6 @@ def _raise_refusal(failed: Mapping[str, DulyError]) -> None:
 
 def _is_unknown_lambda(result: Any) -> bool:
     return not result.task_id and bool(result.error.code == task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
-
-
-def note_missing(context: Any, cells: Collection[str]) -> None:
-    """Tell the caller which cells an answer lacks."""
-    context.set_trailing_metadata(((missing_cells.METADATA, ",".join(sorted(cells))),))
 
 
 def _ended(call: asyncio.Task[Any]) -> None:

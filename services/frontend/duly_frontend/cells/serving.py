@@ -25,6 +25,7 @@ from duly_core.rpc.server import RpcServer
 from duly_frontend.cells import merging
 from duly_frontend.cells.away import cells_away
 from duly_frontend.cells.cell_units import CellUnit, handlers_of
+from duly_frontend.cells.late_changes import LateChanges
 from duly_frontend.cells.routed import LateHandlers, RoutedServicers
 from duly_frontend.cells.router import Router
 from duly_frontend.slo.accepted_calls import AcceptedCalls
@@ -37,12 +38,16 @@ _DRAINED_WITHIN = timedelta(seconds=8)
 class UnitHealth:
     """Tells the router and the server whether a cell answers."""
 
-    def __init__(self, unit: CellUnit, health: CellHealth) -> None:
+    def __init__(self, unit: CellUnit, health: CellHealth, back: asyncio.Event) -> None:
+        """Make one; `back` is set when the cell answers again."""
         self._unit = unit
         self._health = health
+        self._back = back
 
     async def set_serving(self, *, serving: bool) -> None:
         """Tell both."""
+        if serving and not self._unit.is_serving:
+            self._back.set()
         await self._unit.set_serving(serving=serving)
         await self._health.set_serving(serving=serving)
 
@@ -171,7 +176,8 @@ class _Serving:
         router.units = self.units.by_cell
         self.late.serve_by(router.handler)
 
-        drained = asyncio.Event()
+        drained, back = asyncio.Event(), asyncio.Event()
+        late = LateChanges(self.units.by_cell, follower.pools)
 
         async def drain() -> None:
             await stop.wait()
@@ -200,7 +206,7 @@ class _Serving:
                 self.units.add(cell, StoredAuditLog(unit.stores.writes))
                 follower.pools[place.cell] = unit.loops
                 try:
-                    await unit.run(stop_unit, UnitHealth(cell, health), self.address)
+                    await unit.run(stop_unit, UnitHealth(cell, health, back), self.address)
                     unit.close()
                     if stop.is_set():
                         await wait_for(drained, _DRAINED_WITHIN)
@@ -213,11 +219,13 @@ class _Serving:
                         blobs.close()
 
         draining = asyncio.ensure_future(drain())
+        bringing = asyncio.ensure_future(repeat("late changes", late.run_once, stop, back))
         try:
             await Units(follower, CellsHealth(self.server, "frontend"), run_unit).run(stop)
         finally:
             stop.set()
             await draining
+            await bringing
 
     def _cells_away(self, follower: DirectoryFollower, cell: str, now: datetime) -> list[FoundProblem]:
         directory = known_of(follower)

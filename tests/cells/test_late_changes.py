@@ -1,0 +1,235 @@
+"""What operators change while a cell is away is written where cells answer, said so, and comes to the cell when it is back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from duly_core.access import store as store_access
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.cells.copying import differences, grant_name
+from duly_core.cells.late_changes import catch_up, note_changes
+from duly_core.gates import store as store_gates
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
+from duly_core.limits.changes import ResourceChange, put_resource
+from duly_core.limits.store import ResourceLimit
+from duly_core.live_settings import store as store_settings
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_wire import missing_cells
+from duly_wire.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    gates_pb2,
+    gates_pb2_grpc,
+    limits_pb2,
+    limits_pb2_grpc,
+    pools_pb2,
+    pools_pb2_grpc,
+    settings_pb2,
+    settings_pb2_grpc,
+)
+from tests.fixtures.cells import TwoCells
+from tests.fixtures.host import until
+from tests.fixtures.routed_cells import RoutedCells, serves
+
+STOP = NewGate("stop", Kind.PAUSE, GateScope("*"), None, "ann", "it fails", None)
+
+
+@pytest.fixture
+async def first(two_cells: TwoCells) -> AsyncIterator[Store]:
+    async with Store(two_cells.settings("a")) as store:
+        yield store
+
+
+@pytest.fixture
+async def second(two_cells: TwoCells) -> AsyncIterator[Store]:
+    async with Store(two_cells.settings("b")) as store:
+        yield store
+
+
+async def _set(store: Store, gate: NewGate) -> None:
+    assert await store_gates.put_gate(store, gate.name, lambda _: gate)
+    await note_changes([store], [("gates", gate.name)])
+
+
+async def _gates(store: Store) -> dict[str, tuple[str, str]]:
+    return {
+        each.gate.name: (each.gate.scope.pattern, each.gate.reason)
+        for each in await store_gates.list_gates(store)
+    }
+
+
+# rounds
+
+
+async def test_a_gate_that_was_set_or_removed_while_a_cell_was_away_comes_to_it_once(
+    first: Store, second: Store
+) -> None:
+    await store_gates.put_gate(second, "old", lambda _: STOP._replace(name="old"))
+    await _set(first, STOP)
+    await note_changes([first], [("gates", "old")])  # removed there
+    done = await catch_up({"a": first, "b": second})
+    assert {cell: sorted(things) for cell, things in done.brought.items()} == {
+        "b": [("gates", "old"), ("gates", "stop")]
+    }
+    assert await _gates(second) == {"stop": ("*", "it fails")}
+    assert (await catch_up({"a": first, "b": second})).brought == {}
+
+
+async def test_of_two_halves_that_did_not_see_each_other_the_newest_change_of_each_thing_holds(
+    first: Store, second: Store
+) -> None:
+    await _set(first, STOP)
+    await _set(first, STOP._replace(name="mine", reason="first"))
+    await _set(second, STOP._replace(name="yours", reason="second"))
+    await note_changes([second], [("gates", "stop")])  # an operator there removed it, later
+    done = await catch_up({"b": second, "a": first})
+    assert done.refused == {}
+    expected = {"mine": ("*", "first"), "yours": ("*", "second")}
+    assert await _gates(first) == await _gates(second) == expected
+    assert await differences(first, second) == {}
+
+
+async def test_settings_are_one_thing_so_that_values_of_two_operators_never_contradict(
+    first: Store, second: Store
+) -> None:
+    await store_settings.put(first, {"timing.claim_timeout": "40s", "timing.heartbeat_timeout": "50s"})
+    await note_changes([first], [("settings", "")])
+    await store_settings.put(second, {"timing.claim_timeout": "30s"})
+    await note_changes([second], [("settings", "")])
+    await catch_up({"a": first, "b": second})
+    assert await store_settings.values(first) == await store_settings.values(second)
+    assert await store_settings.values(first) == {"timing.claim_timeout": "30s"}
+
+
+async def test_tokens_and_grants_of_both_halves_are_kept_and_what_is_revoked_stays_revoked(
+    first: Store, second: Store
+) -> None:
+    grants = [Grant("ann", Role.OPERATOR, "*"), Grant("bob", Role.OWNER, "mail.*")]
+    for store in (first, second):
+        await store_access.add_token(store, b"0" * 32, "zero", "ann")
+        await store_access.add_grants(store, grants[:1])
+    await store_access.add_token(first, b"1" * 32, "one", "ann")
+    await store_access.revoke_tokens(first, ["zero"])
+    await note_changes([first], [("tokens", "one"), ("tokens", "zero")])
+    await store_access.add_token(second, b"2" * 32, "two", "bob")
+    await note_changes([second], [("tokens", "two")])
+    await store_access.add_grants(second, grants[1:])
+    await store_access.remove_grants(second, grants[:1])
+    await note_changes(
+        [second], [("grants", grant_name(each.principal, str(each.role), each.pattern)) for each in grants]
+    )
+    await catch_up({"a": first, "b": second})
+    for store in (first, second):
+        tokens = {token.token_id: token.revoked_at is None for token in await store_access.list_tokens(store)}
+        assert tokens == {"zero": False, "one": True, "two": True}
+        assert await store_access.list_grants(store) == grants[1:]
+
+
+async def test_a_cell_that_cannot_take_a_change_keeps_what_it_has_says_why_and_is_asked_again(
+    first: Store, second: Store
+) -> None:
+    own = STOP._replace(scope=GateScope("b/send"), reason="of this cell")
+    assert await store_gates.put_gate(second, "stop", lambda _: own)
+    await _set(first, STOP)
+    await put_resource(first, ResourceChange.whole(ResourceLimit("db", 2)))
+    await note_changes([first], [("resources", "db")])
+    for _ in range(2):
+        done = await catch_up({"a": first, "b": second})
+        (said,) = done.refused["b"]
+        assert "gate stop holds 'b/send' there: delete it" in said
+    assert await _gates(second) == {"stop": ("b/send", "of this cell")}
+    await store_gates.delete_gates(second, ["stop"])
+    assert (await catch_up({"a": first, "b": second})).brought == {"b": [("gates", "stop")]}
+    assert await _gates(second) == {"stop": ("*", "it fails")}
+    assert await differences(first, second) == {}
+
+
+# calls
+
+
+class _Calls:
+    """Calls of an operator."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.access = access_pb2_grpc.AccessServiceStub(channel)
+        self.gates = gates_pb2_grpc.GateServiceStub(channel)
+        self.limits = limits_pb2_grpc.LimitServiceStub(channel)
+        self.pools = pools_pb2_grpc.PoolServiceStub(channel)
+        self.settings = settings_pb2_grpc.SettingsServiceStub(channel)
+
+    def all(self) -> list[Any]:
+        """Return a call of each kind that a cell that is away gets later."""
+        grant = access_pb2.Grant(principal="ann", role=access_pb2.ROLE_OPERATOR, pattern="*")
+        pool = pools_pb2.Pool(name="gpus", lambdas=["mail.*"], maximum=3, driver="ours")
+        put = gates_pb2.PutGateRequest(
+            gate={"name": "new", "kind": gates_pb2.GATE_KIND_PAUSE, "scope": {"lambda": "*"}}
+        )
+        put.duration.FromTimedelta(timedelta(hours=1))
+        setting = settings_pb2.NewSetting(name="store_consumer.poll_interval", value="2s")
+        return [
+            self.gates.PutGate(put),
+            self.gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["old"])),
+            self.settings.SetSettings(settings_pb2.SetSettingsRequest(settings=[setting])),
+            self.settings.ResetSettings(settings_pb2.ResetSettingsRequest(names=["timing.claim_timeout"])),
+            self.limits.PutResource(limits_pb2.PutResourceRequest(resources=[{"name": "db", "capacity": 1}])),
+            self.pools.PutPools(pools_pb2.PutPoolsRequest(pools=[{"pool": pool}])),
+            self.pools.DeletePools(pools_pb2.DeletePoolsRequest(names=["olds"])),
+            self.access.AddGrants(access_pb2.AddGrantsRequest(grants=[grant])),
+            self.access.CreateToken(access_pb2.CreateTokenRequest(principal="ann")),
+        ]
+
+
+async def _differ(cells: RoutedCells) -> Any:
+    async with (
+        Store(StoreSettings(dsn=cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=cells.dsns["b"])) as second,
+    ):
+        return await differences(first, second)
+
+
+async def _equal(cells: RoutedCells) -> bool:
+    return not await _differ(cells)
+
+
+@pytest.mark.parametrize("away", ["a", "b"])
+async def test_changes_while_a_cell_is_away_are_done_said_and_brought_when_it_is_back(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, away: str
+) -> None:
+    calls = _Calls(channel_of_cells)
+    old = gates_pb2.Gate(name="old", kind=gates_pb2.GATE_KIND_DROP, scope={"lambda": "*"})
+    await calls.gates.PutGate(gates_pb2.PutGateRequest(gate=old))
+    olds = pools_pb2.Pool(name="olds", lambdas=["mail.*"], maximum=3, driver="ours")
+    await calls.pools.PutPools(pools_pb2.PutPoolsRequest(pools=[{"pool": olds}]))
+    setting = settings_pb2.NewSetting(name="timing.claim_timeout", value="40s")
+    await calls.settings.SetSettings(settings_pb2.SetSettingsRequest(settings=[setting]))
+    await routed_cells.lines[away].cut()
+    await serves(channel_of_cells, away, expected=False)
+    for call in calls.all():
+        answer = await call
+        errors = [each.error.message for each in getattr(answer, "results", ())]
+        assert not any(errors), errors
+        assert missing_cells.read(await call.trailing_metadata(), missing_cells.LATER) == (away,)
+    listed = await calls.gates.ListGates(gates_pb2.ListGatesRequest())
+    assert [gate.name for gate in listed.gates] == ["new"]
+    assert set(await _differ(routed_cells)) == {"grants", "tokens", "settings", "resources", "gates", "pools"}
+    await routed_cells.lines[away].restore()
+    await until(lambda: asyncio.run(_equal(routed_cells)))
+
+
+async def test_what_would_be_counted_lacks_the_cell_that_is_away_and_says_so(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, tmp_path: Path
+) -> None:
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+    gate = gates_pb2.Gate(kind=gates_pb2.GATE_KIND_PAUSE, scope={"lambda": "*"})
+    call = _Calls(channel_of_cells).gates.PutGate(gates_pb2.PutGateRequest(gate=gate, dry_run=True))
+    assert (await call).hits == []
+    assert missing_cells.read(await call.trailing_metadata()) == ("b",)
