@@ -1,5 +1,6 @@
 """Calls of a Frontend with two cells, each in a database of its own."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
+from duly_controller.lambda_registration import LambdaRegistration
 from duly_core.cells.store import write_now
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
@@ -252,6 +254,33 @@ async def test_a_cell_that_is_back_is_served_again(
     await serves(channel_of_cells, "b")
 
     assert await _schedule(channel_of_cells, ["b/other"])
+
+
+async def test_an_executor_whose_lambdas_have_a_cell_that_is_away_works_and_registers_them_once_it_is_back(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _cut(routed_cells, channel_of_cells, "b")
+    registry = registry_pb2_grpc.RegistryServiceStub(channel_of_cells)
+    registration = LambdaRegistration(registry, timedelta(seconds=10), away_again=timedelta(milliseconds=50))
+    declared = [registry_pb2.Lambda(name=name, owner="us") for name in (*LAMBDAS, "BAD")]
+
+    try:
+        problems = await registration.register(declared)
+        there = await _lambdas(registry)
+        await routed_cells.lines["b"].restore()
+        async with asyncio.timeout(30):
+            while "b/other" not in await _lambdas(registry):  # noqa: ASYNC110 (it goes on by itself)
+                await asyncio.sleep(0)
+    finally:
+        await registration.stop()
+
+    assert ["'BAD'" in problem for problem in problems] == [True]
+    assert there == ["plain"]
+
+
+async def _lambdas(registry: registry_pb2_grpc.RegistryServiceStub) -> list[str]:
+    listed = await registry.ListLambdas(registry_pb2.ListLambdasRequest(), timeout=10)
+    return [getattr(each, "lambda").name for each in listed.lambdas]
 
 
 async def test_a_graph_with_nodes_of_two_cells_is_refused_and_one_of_a_cell_is_found_by_its_id(

@@ -1,4 +1,4 @@
-"""Brings the lambdas that Executors declare to the registry; a Frontend that is away is tried until it is there."""
+"""Brings the lambdas that Executors declare to the registry; a Frontend, or a lambda's cell, that is away is tried until it is there."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import grpc
 from duly_controller.events import log
 from duly_core.process.loop import backoff
 from duly_core.rpc.retry import TRANSIENT, describe_status
-from duly_wire.v1 import registry_pb2
+from duly_wire.v1 import registry_pb2, task_pb2
 
 if TYPE_CHECKING:
     from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -27,11 +27,20 @@ _MOST_LOGGED = 20
 _PATIENCE = timedelta(seconds=2)
 """How long an Executor that attaches waits for the registry's word on its lambdas."""
 
+_AWAY_AGAIN = timedelta(seconds=5)
+
 
 class LambdaRegistration:
     """Answers what is wrong with a declaration, if the registry says so soon; else goes on trying by itself."""
 
-    def __init__(self, registry: "RegistryServiceAsyncStub", call_timeout: timedelta) -> None:
+    def __init__(
+        self,
+        registry: "RegistryServiceAsyncStub",
+        call_timeout: timedelta,
+        away_again: timedelta = _AWAY_AGAIN,
+    ) -> None:
+        """Make one; after `away_again`, lambdas of a cell that does not answer are registered again."""
+        self._away_again = away_again
         self._registry = registry
         self._call_timeout = call_timeout
         self._trying: set[asyncio.Task[list[str]]] = set()
@@ -73,6 +82,14 @@ class LambdaRegistration:
             else:
                 break
         answers = list(zip(lambdas, response.results, strict=True))
+        if away := [declared for declared, result in answers if _is_away(result)]:
+            reason = next(result.error.message for _, result in answers if _is_away(result))
+            log.warning(
+                "lambdas of a cell that does not answer are not registered yet; trying again",
+                lambdas=len(away),
+                reason=reason,
+            )
+            self._try_later(away)
         warned = [(declared.name, result.warning) for declared, result in answers if result.warning]
         for name, warning in warned[:_MOST_LOGGED]:
             log.warning("lambda declaration has a problem", **{"lambda": name}, problem=warning)
@@ -81,14 +98,31 @@ class LambdaRegistration:
         return [
             f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
             for declared, result in answers
-            if result.HasField("error")
+            if result.HasField("error") and not _is_away(result)
         ]
+
+    def _try_later(self, lambdas: list[registry_pb2.Lambda]) -> None:
+        """Go on by itself: the lambdas of other cells are there."""
+
+        async def again() -> list[str]:
+            await asyncio.sleep(self._away_again.total_seconds())
+            return await self._register(lambdas)
+
+        task = asyncio.get_running_loop().create_task(again())
+        self._trying.add(task)
+        task.add_done_callback(self._trying.discard)
+        task.add_done_callback(_tell_late_problems)
 
     async def stop(self) -> None:
         """Give up on what was not registered."""
         for task in self._trying:
             task.cancel()
         await asyncio.gather(*self._trying, return_exceptions=True)
+
+
+def _is_away(result: registry_pb2.RegisterLambdasResult) -> bool:
+    """Whether the lambda's cell does not answer: that is no fault of the lambda."""
+    return bool(result.error.code == task_pb2.ERROR_CODE_CELL_UNAVAILABLE)
 
 
 def _divided(lambdas: Sequence[registry_pb2.Lambda]) -> Iterator[list[registry_pb2.Lambda]]:
