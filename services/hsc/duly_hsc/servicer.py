@@ -51,6 +51,7 @@ from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work.answers import fitting, size_of
 from duly_hsc.work.caller_groups import Claimed
+from duly_hsc.work.look_turn import LookTurn
 from duly_hsc.work.matcher import WorkMatcher
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
@@ -270,14 +271,15 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         most: int,
         timeout: timedelta,
         priorities: frozenset[Priority] = ALL_PRIORITIES,
+        turn: LookTurn | None = None,
     ) -> Claimed:
-        """Claim as ClaimWork does, for this process itself or for what answers the caller.
+        """Claim as ClaimWork does, for this process itself or for what answers the caller; `turn` is that of a call for several stores.
 
         Raises:
             StoreUnavailableError: the outcome is unknown.
             OverloadedError: too many callers wait.
         """
-        return await self.work.claim(caller, lambdas, most, timeout, priorities)
+        return await self.work.claim(caller, lambdas, most, timeout, priorities, turn)
 
     async def places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
         """Return where the nodes of graphs among these stand in their graphs.

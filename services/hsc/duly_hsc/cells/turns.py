@@ -2,7 +2,8 @@
 
 The cells are asked one after another whether something is due now, and each call begins with the next one. So a busy cell takes
 no turn of another. A cell in which nothing is due answers without a statement. The call then waits in all of them, and the first
-with work answers it. What a second cell claimed in the same moment is handed back, uncharged.
+with work answers it. One cell at a time looks for the call (`look_turn`). What a second one claimed all the same, because the first did
+not answer soon, is handed back, uncharged.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_hsc.cells.served import ServedCell, ServedCells
 from duly_hsc.convert import WorkRequest
 from duly_hsc.work.caller_groups import Claimed
+from duly_hsc.work.look_turn import LookTurn
 from duly_wire.v1 import hsc_pb2
 
 _HEAD_START = 0.1
@@ -121,6 +123,7 @@ class _Poll:
         self._idle = list(names)
         """Cells that are not asked now."""
         self._reason: StoreUnavailableError | None = None
+        self._turn = LookTurn()
         self._answered: ServedCell | None = None
         """A cell that has said that nothing is due."""
 
@@ -202,7 +205,12 @@ class _Poll:
     async def _claim(self, cell: ServedCell, timeout: timedelta) -> Claimed:
         asked, began_at = self._asked, self._loop.time()
         claimed = await cell.servicer.claim_for(
-            asked.caller, self._lambdas[cell.name], asked.most, timeout, asked.priorities
+            asked.caller,
+            self._lambdas[cell.name],
+            asked.most,
+            timeout,
+            asked.priorities,
+            None if cell.pause.is_slow() else self._turn,
         )
         # the caller counts its lease from when it sent the call
         before = timedelta(seconds=began_at - self._arrived_at)

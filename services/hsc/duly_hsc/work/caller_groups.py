@@ -14,6 +14,7 @@ from duly_core.traffic.group_commit import GROUPS_WITHOUT_REST, USELESS_RESTS
 from duly_hsc.lease_timeouts import LeaseTimeouts
 from duly_hsc.work.due_times import DueTimes
 from duly_hsc.work.fair_order import FairOrder
+from duly_hsc.work.look_turn import LookTurn
 from duly_wire.enums import Priority
 
 _SMOOTHING = 0.2
@@ -58,6 +59,12 @@ class WaitingCall:
     """Looks that were for callers with more room."""
     is_over: bool = False
     """Its time was over while a look was under way."""
+    turn: LookTurn | None = None
+    """Of a call that waits in other stores, too."""
+
+    def is_open(self) -> bool:
+        """Tell whether a look may claim for it now."""
+        return not self.answer.done() and (self.turn is None or self.turn.is_open())
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +108,10 @@ class CallerGroup:
         """Tell whether somebody still waits for an answer."""
         return any(not waiter.answer.done() for waiter in self.waiters)
 
+    def is_open(self) -> bool:
+        """Tell whether a look may claim for somebody now."""
+        return any(waiter.is_open() for waiter in self.waiters)
+
     def choose(self, most_bytes: int) -> tuple[list[WaitingCall], int]:
         """Choose for whom the next look is, one call of each holder, and how many tasks each of them may get.
 
@@ -108,7 +119,7 @@ class CallerGroup:
         """
         by_holder: dict[str, WaitingCall] = {}
         for waiter in self.waiters:
-            if waiter.answer.done():
+            if not waiter.is_open():
                 continue
             other = by_holder.get(waiter.caller.holder)
             # the one with more room: a call that is filled calls for another look

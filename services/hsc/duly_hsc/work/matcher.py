@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from duly_core.config.live_sections import LiveStoreConsumerSettings
@@ -36,6 +37,7 @@ from duly_hsc.lease_timeouts import LeaseTimeouts, LeaseTimeoutsNow
 from duly_hsc.work.answers import HandBack, WorkAnswers
 from duly_hsc.work.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
 from duly_hsc.work.due_check import DueCheck
+from duly_hsc.work.look_turn import LookTurn
 from duly_wire.enums import Priority
 
 _MOST_WAITERS = 20_000
@@ -110,8 +112,17 @@ class WorkMatcher:
         most: int,
         timeout: timedelta,
         priorities: frozenset[Priority] = ALL_PRIORITIES,
+        turn: LookTurn | None = None,
     ) -> Claimed:
         """Wait until something of these lambdas and priorities is due, and claim it; no tasks after `timeout`.
+
+        Args:
+            caller: gets the tasks.
+            lambdas: are waited for.
+            most: tasks.
+            timeout: after which the answer has none.
+            priorities: are waited for.
+            turn: of a call that waits in other stores, too; None: it waits here only.
 
         Raises:
             StoreUnavailableError: the outcome is unknown.
@@ -120,7 +131,7 @@ class WorkMatcher:
         if self._waiting >= _MOST_WAITERS:
             raise OverloadedError("too many callers wait for work: try again later")
         loop = asyncio.get_running_loop()
-        waiter = WaitingCall(caller, most, loop.time(), loop.create_future())
+        waiter = WaitingCall(caller, most, loop.time(), loop.create_future(), turn=turn)
         if self._is_closed:
             return Claimed([], timedelta())
         group = self._groups.join(lambdas, priorities)
@@ -135,6 +146,8 @@ class WorkMatcher:
             raise
         finally:
             ending.cancel()
+            if turn is not None:
+                turn.give(waiter)
             self._waiting -= 1
             with suppress(ValueError):
                 group.waiters.remove(waiter)
@@ -206,6 +219,11 @@ class WorkMatcher:
         """Look now, or when the first of the group's lambdas may have something."""
         if group.is_looking or self._is_closed or not group.is_waited_in():
             return
+        if not group.is_open():  # all of its callers may get tasks of other stores just now
+            for waiter in group.waiters:
+                if waiter.turn is not None and not waiter.answer.done():
+                    waiter.turn.when_open(waiter, partial(self._plan, group))
+            return
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None
@@ -266,6 +284,9 @@ class WorkMatcher:
             waiter.in_look = False
             if waiter.is_over:
                 self._end(waiter)
+        for waiter in (*group.waiters,):
+            if waiter.turn is not None:
+                waiter.turn.give(waiter)
         if not group.waiters:
             self._tell_of_more(group)
             self._set_aside(group)
@@ -304,6 +325,8 @@ class WorkMatcher:
             return None  # it has its turn in a later look
         for waiter in waiters:
             waiter.in_look = True
+            if waiter.turn is not None:
+                waiter.turn.take(waiter)
         polled = sorted({pick.queue.lambda_name for pick in picks})
         group.due_times.polling(polled, now, interval)
         return _Look(group, waiters, most, picks, now, self._lease_timeouts(), live_settings)
@@ -347,6 +370,8 @@ class WorkMatcher:
         self._claimed(work.tasks)
         for waiter in self._answers.answer(look.waiters, work.tasks, look.began_at, look.timeouts):
             group.waiters.remove(waiter)
+            if waiter.turn is not None:
+                waiter.turn.end()
         # what it saw ahead, and which lambdas may have more due than it took
         now = asyncio.get_running_loop().time()
         if work.ahead is None:
