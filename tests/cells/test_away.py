@@ -13,6 +13,7 @@ from duly_core.problems.problem import fingerprint_of, found
 from duly_frontend.cells.away import cells_away, namespaces_of
 from duly_frontend.cells.merging import merge
 from duly_frontend.problems.board import ProblemBoard
+from duly_frontend.problems.texts import say
 from duly_frontend.problems.wire import problem_to_wire
 from duly_wire.v1 import problems_pb2
 
@@ -32,6 +33,18 @@ def test_a_cell_that_is_away_names_its_namespaces_and_one_without_any_is_a_warni
     assert first.values["error"] == "cell b does not answer: refused"
     assert (second.subject, second.severity) == ("c", Severity.WARNING)
     assert cells_away(DIRECTORY, {}, [], NOW) == []
+
+
+def test_a_cell_that_stays_fenced_says_how_its_move_is_ended_and_one_that_does_not_answer_comes_first():
+    silent, fenced = cells_away(DIRECTORY, {"a": "cell a does not answer"}, [], NOW, ["a", "b"])
+
+    said = say(fenced, NOW)
+
+    assert silent.values["error"] == "cell a does not answer"
+    assert "cell b is fenced" in said.text
+    assert "tasks of mail, sort stand" in said.text
+    assert [command for command, _ in said.commands][:2] == ["duly cells move b", "duly cells move b --abort"]
+    assert next(command for command, _ in say(silent, NOW).commands) == "duly cells check"
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ class DirectoryFollower:
         """The name of the cell of the own store; empty: not known yet."""
         self.looks: dict[str, CellLook] = {}
         """What the last round found, by the name of the cell."""
+        self.fenced_since: dict[str, float] = {}
+        """Cells that are fenced at the place of the directory, and since when they were seen so, on the loop's clock."""
         self.pools: dict[str, Store] = {}
         """Open pools by the name of the cell: copies are read through them rather than through new connections."""
 
@@ -195,7 +197,10 @@ class DirectoryFollower:
                 await asyncio.gather(*(self._spread(name, looks) for name in behind))
             self._report(looks)
             well = all(not look.problem and not _is_behind(look, directory) for look in looks.values())
-            if any(look.copy is not None and look.copy.fenced for look in looks.values()):
+            fenced = {name for name, look in looks.items() if look.copy is not None and look.copy.fenced}
+            seen_at = asyncio.get_running_loop().time()
+            self.fenced_since = {name: self.fenced_since.get(name, seen_at) for name in sorted(fenced)}
+            if fenced:
                 return _WHILE_FENCED  # at the address that is known: the new one is not told yet
             return _EVERY if well else _AGAIN
 

@@ -12,19 +12,27 @@ _MOST_NAMED = 10
 
 
 def cells_away(
-    directory: Directory, said: Mapping[str, str], not_serving: Collection[str], now: datetime
+    directory: Directory,
+    said: Mapping[str, str],
+    not_serving: Collection[str],
+    now: datetime,
+    fenced: Collection[str] = (),
 ) -> list[FoundProblem]:
-    """Return a problem for each cell that is away.
+    """Return a problem for each cell that is away, or refuses to be written to.
 
     Args:
         directory: which cells there are.
         said: by the name of the cell, what is wrong with it, in words; empty: nothing.
         not_serving: cells that served, and do not answer any more.
         now: by the clock of the store that keeps the problems.
+        fenced: cells whose move fenced them, and has not ended for long.
     """
     problems = []
     for cell in sorted(directory.cells):
         error = said.get(cell, "") or (f"cell {cell} does not answer" if cell in not_serving else "")
+        is_fenced = not error and cell in fenced
+        if is_fenced:
+            error = f"cell {cell} is fenced and refuses every write, for its move has not ended"
         if error:
             namespaces = namespaces_of(directory, cell)
             severity = Severity.CRITICAL if namespaces else Severity.WARNING
@@ -36,6 +44,7 @@ def cells_away(
                     cell,
                     error=error,
                     namespaces=namespaces or "no namespace: none lives in it",
+                    **({"fenced": "yes"} if is_fenced else {}),
                 )
             )
     return problems

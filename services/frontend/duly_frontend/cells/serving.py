@@ -33,6 +33,8 @@ from duly_frontend.unit import Shared, open_unit
 
 _DRAINED_WITHIN = timedelta(seconds=8)
 """How long the stores of cells are kept for calls that are under way when the process stops."""
+_MOVE_ENDS_WITHIN = timedelta(minutes=1)
+"""A cell that is fenced for longer is a problem: who moved it is gone."""
 
 
 class UnitHealth:
@@ -234,7 +236,9 @@ class _Serving:
         said = {name: look.problem for name, look in follower.looks.items()}
         units = self.units.by_cell.values()
         gone = [unit.name for unit in units if unit.has_served and not unit.is_serving]
-        return cells_away(directory, said, gone, now)
+        since = asyncio.get_running_loop().time() - _MOVE_ENDS_WITHIN.total_seconds()
+        fenced = [name for name, seen_at in follower.fenced_since.items() if seen_at <= since]
+        return cells_away(directory, said, gone, now, fenced)
 
 
 def known_of(follower: DirectoryFollower) -> Directory:

@@ -54,9 +54,18 @@ def _store_away(problem: FoundProblem, _now: datetime) -> Said:
 
 
 def _cell_away(problem: FoundProblem, _now: datetime) -> Said:
+    ends = (
+        (
+            (_plain("cells", "move", problem.subject), "goes on with the move, and ends it"),
+            (_plain("cells", "move", problem.subject, "--abort"), "gives the move up"),
+        )
+        if "fenced" in problem.values
+        else ()
+    )
     return Said(
         f"{problem.values['error']}: tasks of {problem.values['namespaces']} stand, all others run",
         (
+            *ends,
             (_plain("cells", "check"), "shows what is wrong with it, and what helps"),
             (_plain("cells", "list"), "shows all cells, and whether each answers"),
         ),
