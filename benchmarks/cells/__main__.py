@@ -1,6 +1,6 @@
 """`python -m benchmarks.cells`: CPU of a task in 1, 2 and 4 cells, the guard, an idle cell, the loss of one, and a model to 100.
 
-Tasks come at one rate in all, and at one for each cell. Installations take turns within each round. All parts take twenty minutes on a quiet machine of two cores.
+Tasks come at one rate in all, and at one for each cell. Installations take turns within each round. All parts take half an hour on a quiet machine of two cores.
 """
 
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
@@ -208,7 +208,12 @@ def parse() -> argparse.Namespace:
         default=[2, 4, 16],
         help="compared with one; the model is fitted to one and the most, and held against the others (default: 2,4,16)",
     )
-    add("--idle-seconds", type=in_range(1, 3_600), default=60, help="default: 60, after a pause of 75")
+    add(
+        "--idle-seconds",
+        type=in_range(1, 3_600),
+        default=60,
+        help="default: 60, after a pause of a minute and 12 s a cell",
+    )
     add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is replaced")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):

@@ -17,8 +17,8 @@ import duly
 from benchmarks.cells.installation import Installation, installed
 from benchmarks.cpu import memory_by_process, seconds_by_process
 
-_SETTLE = 75.0
-"""Seconds after which what the start made is done, and connections that nobody needs are closed."""
+_SETTLE, _SETTLE_A_CELL = 60.0, 12.0
+"""Seconds after which what the start made is done (autovacuum goes from database to database), and connections that nobody needs are closed."""
 _WARM_CALLS, _CALLS = 20, 300
 _PARTS = ("server", "postgres", "controller", "executor", "callbacks")
 _STATISTICS = """
@@ -61,7 +61,7 @@ async def in_a_folder(cells: int, **options: bool) -> AsyncIterator[Installation
 async def measure_idle(cells: int, seconds: float, *, workers: bool = False, sole: bool = False) -> Idle:
     """Start an installation, let it settle, and measure."""
     async with in_a_folder(cells, workers=workers, sole=sole) as here:
-        await asyncio.sleep(_SETTLE)
+        await asyncio.sleep(_SETTLE + cells * _SETTLE_A_CELL)
         dsn = here.cells["c0"].dsn_of("c0")
         before, began, statistics = _cpu(), time.monotonic(), _ask(dsn)
         await asyncio.sleep(seconds)
