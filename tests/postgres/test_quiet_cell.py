@@ -21,7 +21,7 @@ from tests.fixtures.waiting import until
 SECOND = timedelta(seconds=1)
 DEADLINE = 10
 OWN = Statement("own_backend", "select pg_backend_pid()")
-SLOW = Statement("slow", "select pg_sleep(1.5)")
+SLOW = Statement("slow", "select pg_advisory_xact_lock(7)")
 LISTENERS = "select pid from pg_stat_activity where datname = current_database() and query ilike 'listen %'"
 
 
@@ -52,6 +52,31 @@ class Hears:
 async def tell(dsn, channel, payload=""):
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("select pg_notify(%s, %s)", (channel, payload))
+
+
+async def test_a_service_that_fails_to_hear_ends_the_listening_of_no_other():
+    class Fails:
+        def begin(self):
+            raise ValueError
+
+        def hear(self, channel, payload):
+            raise ValueError
+
+    class Notes:
+        def __init__(self):
+            self.heard = []
+
+        def begin(self):
+            self.heard.append("all")
+
+        def hear(self, channel, payload):
+            self.heard.append((channel, payload))
+
+    group, notes = ListenerGroup(), Notes()
+    with group.joined(Fails()), group.joined(notes), group.listening():
+        group.hear(DUE_CHANNEL, "{}")
+
+    assert notes.heard == ["all", (DUE_CHANNEL, "{}")]
 
 
 @pytest.fixture
@@ -133,13 +158,15 @@ async def test_statements_of_a_quiet_cell_take_turns_on_one_connection(loops):
     assert len(await backends_of(loops)) == 1
 
 
-async def test_a_statement_that_takes_long_holds_up_no_other(loops):
-    slow = asyncio.ensure_future(loops.run(SLOW, {}))
-    await until(loops._turn.locked)
+async def test_a_statement_that_takes_long_holds_up_no_other(loops, dsn):
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute(SLOW.sql)
+        slow = asyncio.ensure_future(loops.run(SLOW, {}))
+        await until(loops._turn.locked)
 
-    await backends_of(loops, 1)
+        await backends_of(loops, 1)
 
-    assert not slow.done()
+        assert not slow.done()
     await slow
 
 

@@ -80,6 +80,7 @@ async def test_lively_cells_of_one_process_share_the_looks_of_one():
         for pace in others:
             pace.stir()
         assert [pace.rest(SECOND) for pace in paces_of_cells] == [4 * SECOND] * 4
+        assert one.rest(SECOND, shares=False) == SECOND, "nobody tells of what it looks for"
         assert one.rest(10 * SECOND) == LONG, "no longer than in a quiet cell"
         assert one.rest(5 * SECOND, times=1 / 6) == 5 * SECOND
         assert one.rest(60 * SECOND) == 60 * SECOND, "never sooner than usual"

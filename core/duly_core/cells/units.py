@@ -26,7 +26,7 @@ log = structlog.get_logger()
 _LAST_WORDS = timedelta(seconds=10)
 """How long a unit may take to stop."""
 _LOOK_AGAIN = timedelta(minutes=1)
-"""After which the directory is compared even if nobody told of a change."""
+"""After which the directory that is known is looked at even if nobody told of a change."""
 _LONGEST_BACKOFF = timedelta(seconds=30)
 _RAN_WELL = 60.0
 """Seconds; a unit that ran for so long is started at once when it fails."""

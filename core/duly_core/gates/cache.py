@@ -86,7 +86,7 @@ class GateCache:
         self._changed = changed
 
     def may_have_changed(self) -> None:
-        """Read them anew."""
+        """Read them again."""
         self.wake.set()
 
     async def known(self) -> GateSet:

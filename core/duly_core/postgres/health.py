@@ -97,8 +97,10 @@ class HealthFollower:
             if self._silent_for() >= self._ping_after and self._is_our_turn():
                 try:
                     await self._stores[0].ping()
-                except StoreUnavailableError:
-                    pass  # its silence is what counts
+                except (
+                    StoreUnavailableError
+                ):  # its silence is what counts; another service may have a connection
+                    self._stores[0].answers.asked_at = float("-inf")
                 except Exception:
                     log.exception("health: Postgres check failed")  # and is asked again: nobody else would
             await asyncio.sleep(self._until_silent(self._ping_after).total_seconds())

@@ -1,9 +1,13 @@
 """One connection that listens for all services of a process that have the same store: each takes a connection of Postgres less."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
+
+import structlog
+
+log = structlog.get_logger()
 
 
 class Hearer(Protocol):
@@ -42,7 +46,7 @@ class ListenerGroup:
     def listening(self) -> Iterator[None]:
         """Note that somebody listens from now on, for a `with`; all look at what they may have missed."""
         for hearer in list(self._hearers):
-            hearer.begin()
+            _safely(hearer.begin)
         self._is_listening = True
         try:
             yield
@@ -52,4 +56,12 @@ class ListenerGroup:
     def hear(self, channel: str, payload: str) -> None:
         """Pass on a notification."""
         for hearer in list(self._hearers):
-            hearer.hear(channel, payload)
+            _safely(hearer.hear, channel, payload)
+
+
+def _safely(pass_on: Callable[..., None], *what: str) -> None:
+    """Pass on, and let the failure of one service end the connection of no other."""
+    try:
+        pass_on(*what)
+    except Exception:  # whatever it was: the others hear on
+        log.exception("a notification was not taken")

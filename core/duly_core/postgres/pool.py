@@ -51,7 +51,7 @@ class Step(NamedTuple, Generic[Row]):
 
 
 _RECONNECT = timedelta(seconds=1)
-"""How long the pool tries again by itself; after that whoever needs a connection makes it try anew, so that an
+"""How long the pool tries again by itself; after that a caller who needs a connection makes it try again, so that an
 outage is not prolonged by a backoff that grew with it."""
 
 _UNAVAILABLE = (

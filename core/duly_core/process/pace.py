@@ -81,13 +81,21 @@ class Pace:
         """Whether loops rest: somebody listens, and nothing was due for a while."""
         return bool(self._listeners) and self.spares
 
-    def rest(self, usual: timedelta, wake: asyncio.Event | None = None, *, times: float = 1) -> timedelta:
+    def rest(
+        self,
+        usual: timedelta,
+        wake: asyncio.Event | None = None,
+        *,
+        times: float = 1,
+        shares: bool = True,
+    ) -> timedelta:
         """Return how long a loop rests whose round found nothing.
 
         Args:
             usual: how long it rests in a store that is not quiet, if no other one of the process is lively.
             wake: is set when something becomes due in a quiet store, and when a listener is lost; None: the loop's work can wait.
             times: how much longer than `longest` it may rest; below 1: how much less long.
+            shares: whether it looks less often in a lively store if other ones are lively, too; not if nobody tells of what it looks for.
         """
         if self._longest is None or not self._listeners:
             return usual
@@ -96,7 +104,7 @@ class Pace:
             if wake is not None:
                 self._resting.add(wake)
             return longest
-        lively = self._lively.count(asyncio.get_running_loop().time())
+        lively = self._lively.count(asyncio.get_running_loop().time()) if shares else 1
         if lively > 1 and wake is not None:
             self._slow.add(wake)
         return min(longest, usual * lively)

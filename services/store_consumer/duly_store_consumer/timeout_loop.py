@@ -15,7 +15,7 @@ from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import Timeouts
 
 _SHARE = timedelta(seconds=5) / QUIET
-"""Of a quiet store's rest: a claim is seen long before its lease ends."""
+"""Of a quiet store's rest: 5 s. A lease that ends sooner than that after its claim is seen up to 5 s late."""
 
 
 class TimeoutLoop:
@@ -44,7 +44,7 @@ class TimeoutLoop:
         return self._live_config
 
     def config_changed(self) -> None:
-        """Begin a round at once that reads lambdas and settings anew."""
+        """Begin a round at once that reads lambdas and settings again."""
         self._live_config.changed()
         self.wake.set()
 

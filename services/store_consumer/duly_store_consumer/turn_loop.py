@@ -35,4 +35,4 @@ class TurnLoop:
         more = bool(fair) and await self._giver.run_once(fair.keys())
         if fair:
             return timedelta() if more else _PAUSE
-        return self._pace.rest(_PAUSE, self.wake)
+        return self._pace.rest(_PAUSE, self.wake, shares=False)  # nobody tells of the first key of a lambda

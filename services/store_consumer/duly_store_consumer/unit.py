@@ -136,7 +136,6 @@ async def run_unit(
             )
         else:
             consumer = Consumer(store, shared.sender, settings, guard, gates, lambda: gates.breaker_lambdas)
-            gates.on_change(consumer.config_changed)
             listener = Listener(
                 store_settings,
                 consumer.note_due,
@@ -157,6 +156,13 @@ async def run_unit(
         )
         breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in, pace)
         turn_loop = TurnLoop(store, gates, pace)
+
+        def gates_changed() -> None:
+            breaker_loop.wake.set()
+            if shared.sender is not None:
+                consumer.config_changed()
+
+        gates.on_change(gates_changed)
         if place.leads:
             consumer.live_config.follow(lambda found: shared.log_level.take(found.settings))
         log.info(

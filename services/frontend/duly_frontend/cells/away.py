@@ -44,7 +44,7 @@ def cells_away(
                     cell,
                     error=error,
                     namespaces=namespaces or "no namespace: none lives in it",
-                    **({"fenced": "yes"} if is_fenced else {}),
+                    fenced="yes" if is_fenced else "",
                 )
             )
     return problems

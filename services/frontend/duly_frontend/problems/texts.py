@@ -59,7 +59,7 @@ def _cell_away(problem: FoundProblem, _now: datetime) -> Said:
             (_plain("cells", "move", problem.subject), "goes on with the move, and ends it"),
             (_plain("cells", "move", problem.subject, "--abort"), "gives the move up"),
         )
-        if "fenced" in problem.values
+        if problem.values.get("fenced")
         else ()
     )
     return Said(
