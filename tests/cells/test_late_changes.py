@@ -133,6 +133,26 @@ async def test_tokens_and_grants_of_both_halves_are_kept_and_what_is_revoked_sta
         assert await store_access.list_grants(store) == grants[1:]
 
 
+async def test_a_grant_that_is_removed_in_both_cells_while_it_is_brought_does_not_come_back(
+    first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = Grant("eve", Role.OPERATOR, "*")
+    await store_access.add_grants(first, [grant])
+    await note_changes([first], [("grants", grant_name("eve", "operator", "*"))])
+    add = store_access.add_grants
+
+    async def remove_first(*arguments: Any) -> int:
+        for store in (first, second):
+            await store_access.remove_grants(store, [grant])
+        return await add(*arguments)
+
+    monkeypatch.setattr(store_access, "add_grants", remove_first)
+    for _ in range(2):
+        await catch_up({"a": first, "b": second})
+    assert await store_access.list_grants(first) == []
+    assert await store_access.list_grants(second) == []
+
+
 async def test_a_cell_that_cannot_take_a_change_keeps_what_it_has_says_why_and_is_asked_again(
     first: Store, second: Store
 ) -> None:

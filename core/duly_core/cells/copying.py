@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from duly_core.access import store as store_access
-from duly_core.access.copies import AccessRows, read_access, write_access, write_tokens
+from duly_core.access.copies import AccessRows, GrantRow, read_access, write_access, write_tokens
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.gates import store as store_gates
@@ -25,6 +25,8 @@ from duly_core.time_tables import calendars as store_calendars
 from duly_core.time_tables.calendars import CalendarRow
 
 _PAGE = 1_000
+_MOST_LOOKS = 3
+"""How often something is copied that callers change meanwhile. What was written from an older look must not stay: a grant may be gone since."""
 
 COPIED = ("grants", "tokens", "settings", "resources", "gates", "pools", "calendars")
 """What is copied, in this order; of gates those on all lambdas, for others are of the cell of their namespace. Targets of notifications are settings of Frontends, and not of a store."""
@@ -129,14 +131,19 @@ async def copy_some(source: Store, target: Store, kind: str, names: Collection[s
     if kind == "tokens":
         await write_tokens(target, await read_access(source))
         return ()
-    if kind == "grants":
-        return await _copy_some_grants(source, target, names)
-    ours, theirs = _only(await _read(source), kind, names), _only(await _read(target), kind, names)
-    refused = await _COPIES[kind](ours, theirs, target)
-    again = _only(await _read(source), kind, names), _only(await _read(target), kind, names)
-    if not refused and _of(kind, again[0]) != _of(kind, again[1]):
-        return (f"{kind} {', '.join(sorted(names))} changed meanwhile",)
-    return tuple(refused)
+    for _ in range(_MOST_LOOKS):
+        if kind == "grants":
+            refused = await _copy_some_grants(source, target, names)
+            ours, theirs = await _some_grants(source, names), await _some_grants(target, names)
+            is_equal = ours.keys() == theirs.keys()
+        else:
+            owned, other = [_only(await _read(store), kind, names) for store in (source, target)]
+            refused = await _COPIES[kind](owned, other, target)
+            owned, other = [_only(await _read(store), kind, names) for store in (source, target)]
+            is_equal = _of(kind, owned) == _of(kind, other)
+        if refused or is_equal:
+            return tuple(refused)
+    return (f"{' '.join([kind, ', '.join(sorted(names))]).strip()} changed meanwhile",)
 
 
 def grant_name(principal: str, role: str, pattern: str) -> str:
@@ -144,21 +151,24 @@ def grant_name(principal: str, role: str, pattern: str) -> str:
     return json.dumps([principal, role, pattern], separators=(",", ":"))
 
 
-async def _copy_some_grants(source: Store, target: Store, names: Collection[str]) -> tuple[str, ...]:
-    there = {grant_name(*row[:3]): row for row in (await read_access(source)).grants}
-    gone = [json.loads(name) for name in names if name not in there]
+async def _copy_some_grants(source: Store, target: Store, names: Collection[str]) -> list[str]:
+    there, here = await _some_grants(source, names), await _some_grants(target, names)
+    gone = [row[:3] for name, row in here.items() if name not in there]
     await store_access.remove_grants(
         target, [Grant(principal, Role(role), pattern) for principal, role, pattern in gone]
     )
     refused = []
-    for name in names:
-        if name in there:
-            principal, role, pattern, _, granted_by = there[name]
-            try:
-                await store_access.add_grants(target, [Grant(principal, Role(role), pattern)], granted_by)
-            except store_access.TooManyGrantsError:
-                refused.append(f"{principal!r} has too many grants to get {role} on {pattern}")
-    return tuple(refused)
+    for principal, role, pattern, _, granted_by in there.values():
+        try:
+            await store_access.add_grants(target, [Grant(principal, Role(role), pattern)], granted_by)
+        except store_access.TooManyGrantsError:
+            refused.append(f"{principal!r} has too many grants to get {role} on {pattern}")
+    return refused
+
+
+async def _some_grants(store: Store, names: Collection[str]) -> Mapping[str, GrantRow]:
+    rows = {grant_name(*row[:3]): row for row in (await read_access(store)).grants}
+    return {name: row for name, row in rows.items() if name in names}
 
 
 def _only(owned: "_Owned", kind: str, names: Collection[str]) -> "_Owned":
