@@ -1,6 +1,7 @@
 """An objective of a lambda or prefix judges its runs, in place of the settings, wherever promises are shown; bad ones change nothing."""
 
 import json
+import sys
 from datetime import timedelta
 
 import pytest
@@ -49,6 +50,33 @@ def test_a_namespace_is_a_prefix_and_reaches_no_other_one():
 
     assert found.of("team/pay").pattern == "team/*"
     assert found.of("teams/pay").pattern == found.of("team").pattern == ""
+
+
+def test_a_prefix_ends_at_the_slash_and_covers_its_own_name():
+    found = Objectives(SETTINGS, [objective("te*"), objective("team/a*"), objective("mail.send*")])
+
+    assert found.of("team/apply").pattern == found.of("team/a").pattern == "team/a*"
+    assert found.of("mail.send").pattern == "mail.send*"
+    assert found.of("tell").pattern == "te*"
+    assert found.of("team/pay").pattern == found.of("mail.sen").pattern == found.of("t").pattern == ""
+
+
+def test_a_look_up_takes_no_step_for_each_objective_and_the_next_one_of_the_lambda_takes_one():
+    found = Objectives(SETTINGS, [objective(f"mail{n}.*") for n in range(MOST_OBJECTIVES)])
+
+    def steps(name):
+        calls = []
+        sys.setprofile(lambda _frame, event, called: calls.append(called) if "call" in event else None)
+        try:
+            assert found.of(name).pattern == ""
+        finally:
+            sys.setprofile(None)
+        return len(calls)
+
+    first, second = steps("reports.nightly"), steps("reports.nightly")
+
+    assert second < first < 30
+    assert steps("team/reports.nightly") < 30
 
 
 def test_runs_of_a_lambda_with_an_objective_are_judged_once():

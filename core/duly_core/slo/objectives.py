@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from duly_core.config.live_sections import LiveSloSettings
-from duly_core.lambdas.patterns import covers, is_prefix
+from duly_core.lambdas.names import NAMESPACE_MARK
+from duly_core.lambdas.patterns import EVERYTHING, is_prefix
 
 MOST_OBJECTIVES = 1_000
+"""In a store."""
 
 
 class Objective(NamedTuple):
@@ -41,8 +43,9 @@ class Objectives:
         self._by_pattern = {
             each.pattern: Promised(each.share, each.start_within, each.pattern) for each in found
         }
-        prefixes = [pattern for pattern in self._by_pattern if is_prefix(pattern)]
-        self._prefixes = sorted(prefixes, key=len, reverse=True)
+        lengths = {len(pattern) - len(EVERYTHING) for pattern in self._by_pattern if is_prefix(pattern)}
+        self._lengths = sorted(lengths, reverse=True)
+        self._known: dict[str, Promised] = {}
 
     @property
     def of_others(self) -> Promised:
@@ -51,8 +54,20 @@ class Objectives:
 
     def of(self, lambda_name: str) -> Promised:
         """Return what holds for a lambda: its own objective, else that of the longest prefix, else the settings."""
-        own = self._by_pattern.get(lambda_name)
+        found = self._known.get(lambda_name)
+        if found is None:
+            found = self._known[lambda_name] = self._look_up(lambda_name)
+        return found
+
+    def _look_up(self, name: str) -> Promised:
+        """Look up each beginning of a name, not each prefix that there is: answers for 10,000 lambdas must not hold up the event loop."""
+        own = self._by_pattern.get(name)
         if own is not None:
             return own
-        prefix = next((each for each in self._prefixes if covers(each, lambda_name)), None)
-        return self._of_others if prefix is None else self._by_pattern[prefix]
+        within_namespace = range(name.rfind(NAMESPACE_MARK) + 1, len(name) + 1)
+        for length in self._lengths:
+            if length in within_namespace:
+                found = self._by_pattern.get(name[:length] + EVERYTHING)
+                if found is not None:
+                    return found
+        return self._of_others

@@ -76,11 +76,18 @@ async def promised_by_lambda(store: Store, settings: LiveSloSettings) -> dict[st
 
 
 async def put_objective(
-    store: Store, pattern: str, make: Callable[[Objective | None], tuple[float, timedelta]]
+    store: Store,
+    pattern: str,
+    make: Callable[[Objective | None], tuple[float, timedelta]],
+    has_room: Callable[[Sequence[str]], bool] = lambda patterns: len(patterns) < MOST_OBJECTIVES,
 ) -> tuple[Objective, Objective | None]:
     """Set the objective of a pattern, or change it; return it, and what it was before (None: it is new).
 
-    `make` returns the share and the time that are to be, from what is there. What it raises is raised, and nothing is changed.
+    Args:
+        store: the store.
+        pattern: what the objective is of.
+        make: returns the share and the time that are to be, from what is there. What it raises is raised, and nothing is changed.
+        has_room: says of the patterns of all objectives whether there may be another.
 
     Raises:
         TooManyObjectivesError: there is no room for another.
@@ -91,7 +98,7 @@ async def put_objective(
         found = [Objective(*row) for row in await fetch(connection, SLO["list_objectives"], {})]
         before = next((each for each in found if each.pattern == pattern), None)
         share, start_within = make(before)
-        if before is None and len(found) >= MOST_OBJECTIVES:
+        if before is None and not has_room([each.pattern for each in found]):
             raise TooManyObjectivesError
         if before is not None and (before.share, before.start_within) == (share, start_within):
             return before, before

@@ -1,7 +1,7 @@
 """ObjectiveService: what operators promise of the starts of some lambdas, in place of the settings."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from duly_core.access.current import current_access, denied, restriction
@@ -27,6 +27,10 @@ from duly_wire.v1 import objectives_pb2, objectives_pb2_grpc, task_pb2
 
 OBJECTIVE_FIELDS = ("share", "start_within")
 """What a mask may name of an objective."""
+MOST_OF_ONE = 100
+"""Objectives that there may be of all lambdas that a caller operates, for it to set another. Operators of all lambdas have MOST_OBJECTIVES."""
+MOST_OF_TENANTS = 900
+"""Objectives that there may be for such a caller to set another: operators of all lambdas must find room."""
 _LONGEST_PATTERN = 255
 _MOST = 100
 
@@ -52,11 +56,13 @@ class ObjectiveServicer(objectives_pb2_grpc.ObjectiveServiceServicer):
         store = self._stores.writes
         try:
             now, before = await store_slo.put_objective(
-                store, pattern, lambda before: read_objective(request.objective, before, named)
+                store,
+                pattern,
+                lambda before: read_objective(request.objective, before, named),
+                lambda patterns: has_room(patterns, access.scope(Action.OPERATE)),
             )
         except store_slo.TooManyObjectivesError:
-            message = f"there are {MOST_OBJECTIVES:,} objectives: remove some first, or use prefixes"
-            raise Problem("objective", message) from None
+            raise Problem("objective", _no_room(access.scope(Action.OPERATE))) from None
         after = objective_to_wire(now)
         former = objectives_pb2.Objective() if before is None else objective_to_wire(before)
         changed = changed_fields(former, after, OBJECTIVE_FIELDS)
@@ -118,6 +124,22 @@ def check_pattern(field: str, pattern: str) -> None:
     check_lambda_name(field, pattern)
     if base_name(pattern) != pattern:
         raise Problem(field, f"an objective is of all versions of a lambda: write {base_name(pattern)}")
+
+
+def has_room(patterns: Sequence[str], scope: Scope) -> bool:
+    """Whether a caller that operates these lambdas may set another objective, beside those of these patterns."""
+    if scope.is_everything:
+        return len(patterns) < MOST_OBJECTIVES
+    return len(patterns) < MOST_OF_TENANTS and sum(map(scope.covers_all_that_match, patterns)) < MOST_OF_ONE
+
+
+def _no_room(scope: Scope) -> str:
+    what = (
+        f"there are {MOST_OBJECTIVES:,} objectives"
+        if scope.is_everything
+        else f"the lambdas that you operate may have {MOST_OF_ONE:,} objectives, and there may be {MOST_OF_TENANTS:,} in all"
+    )
+    return f"{what}: remove some first, or use prefixes"
 
 
 def read_objective(
