@@ -1,7 +1,8 @@
 """What operators change while a cell is away is written where cells answer, said so, and comes to the cell when it is back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
+from duly_core.cells import late_changes
 from duly_core.cells.copying import differences, grant_name
 from duly_core.cells.late_changes import catch_up, note_changes
 from duly_core.gates import store as store_gates
@@ -20,6 +22,8 @@ from duly_core.gates.store import NewGate
 from duly_core.limits.changes import ResourceChange, put_resource
 from duly_core.limits.store import ResourceLimit
 from duly_core.live_settings import store as store_settings
+from duly_core.pools import store as store_pools
+from duly_core.pools.rules import Pool
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_wire import missing_cells
@@ -40,6 +44,7 @@ from tests.fixtures.host import until
 from tests.fixtures.routed_cells import RoutedCells, serves
 
 STOP = NewGate("stop", Kind.PAUSE, GateScope("*"), None, "ann", "it fails", None)
+POOL = Pool(name="gpus", lambdas=("mail.*",), maximum=3, driver="ours", driver_settings={"name": "x"})
 
 
 @pytest.fixture
@@ -170,6 +175,88 @@ async def test_a_cell_that_cannot_take_a_change_keeps_what_it_has_says_why_and_i
     assert (await catch_up({"a": first, "b": second})).brought == {"b": [("gates", "stop")]}
     assert await _gates(second) == {"stop": ("*", "it fails")}
     assert await differences(first, second) == {}
+
+
+async def _delete_late(store: Store, pool: str) -> None:
+    await store_pools.delete_pools(store, [pool])
+    await note_changes([store], [("pools", pool)])
+
+
+async def _put_late(store: Store, pool: str) -> None:
+    await store_pools.put_pool(store, pool, lambda _: replace(POOL, name=pool))
+    await note_changes([store], [("pools", pool)])
+
+
+async def _pools(store: Store) -> list[str]:
+    return [each.pool.name for each in await store_pools.list_pools(store)]
+
+
+async def test_of_as_many_pools_and_gates_as_there_may_be_one_is_replaced(
+    first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_pools, "MOST_POOLS", 1)
+    monkeypatch.setattr(store_gates, "MOST_GATES", 1)
+    for store in (first, second):
+        await store_pools.put_pool(store, "old", lambda _: replace(POOL, name="old"))
+        await store_gates.put_gate(store, "old", lambda _: STOP._replace(name="old"))
+    await _delete_late(first, "old")
+    await _put_late(first, "new")
+    await store_gates.delete_gates(first, ["old"])
+    await note_changes([first], [("gates", "old")])
+    await _set(first, STOP)
+    done = await catch_up({"a": first, "b": second})
+    assert done.refused == {}
+    assert await _pools(second) == ["new"]
+    assert await _gates(second) == {"stop": ("*", "it fails")}
+
+
+async def test_what_finds_no_room_or_fails_is_named_and_no_other_change_waits_for_it(
+    first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_pools, "MOST_POOLS", 1)
+    monkeypatch.setattr(store_gates, "MOST_GATES", 1)
+    await store_pools.put_pool(second, "of-b", lambda _: replace(POOL, name="of-b"))
+    await store_gates.put_gate(second, "of-b", lambda _: STOP._replace(name="of-b"))
+    await _put_late(first, "new")
+    await _set(first, STOP)
+    await put_resource(first, ResourceChange.whole(ResourceLimit("db", 2)))
+    await note_changes([first], [("resources", "db")])
+    await store_settings.put(first, {"timing.claim_timeout": "40s"})
+    await note_changes([first], [("settings", "")])
+    async with second.connection() as connection:
+        await connection.execute(
+            "create function refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$"
+        )
+        await connection.execute(
+            "create trigger refuse before insert on resource for each row execute function refuse()"
+        )
+    done = await catch_up({"a": first, "b": second})
+    assert done.refused["b"] == (
+        "pool new has no room: there are as many pools as there may be",
+        "gate stop has no room: there are as many gates as there may be",
+        "resources: RaiseException: not here",
+    )
+    assert done.left == {"b": [("pools", "new"), ("gates", "stop"), ("resources", "db")]}
+    assert done.brought == {"b": [("settings", "")]}
+
+
+async def test_what_another_frontend_changes_during_a_round_is_not_overwritten(
+    first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _put_late(first, "new")
+    await _set(first, STOP)
+    copy_some = late_changes.copy_some
+
+    async def change_meanwhile(source: Store, target: Store, kind: str, names: Collection[str]) -> Any:
+        if kind == "pools":
+            await _set(second, STOP._replace(reason="newer"))
+        return await copy_some(source, target, kind, names)
+
+    monkeypatch.setattr(late_changes, "copy_some", change_meanwhile)
+    done = await catch_up({"a": first, "b": second})
+    assert (done.is_whole, done.left) == (False, {"b": [("gates", "stop")]})
+    await catch_up({"a": first, "b": second})
+    assert await _gates(first) == await _gates(second) == {"stop": ("*", "newer")}
 
 
 # calls

@@ -264,17 +264,24 @@ async def _copy_resources(ours: _Owned, theirs: _Owned, target: Store) -> list[s
 
 async def _copy_gates(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
     refused = []
+    without_room = []
     for name, gate in ours.gates.items():
         if theirs.gates.get(name) == gate:
             continue
         try:
-            await store_gates.put_gate(target, name, partial(_of_all_lambdas, gate))
+            if await store_gates.put_gate(target, name, partial(_of_all_lambdas, gate)) is None:
+                without_room.append(gate)
         except _TakenError as taken:
             refused.append(
                 f"gate {name} holds {taken} there: delete it (duly gates delete {name}), and set both again with names of their own"
             )
     if gone := sorted(theirs.gates.keys() - ours.gates.keys()):
-        await store_gates.delete_gates(target, gone)
+        await store_gates.delete_gates(target, gone)  # after the new ones: no task passes between two pauses
+    refused += [
+        f"gate {gate.name} has no room: there are as many gates as there may be"
+        for gate in without_room
+        if await store_gates.put_gate(target, gate.name, partial(_of_all_lambdas, gate)) is None
+    ]
     return refused
 
 
@@ -289,12 +296,16 @@ def _of_all_lambdas(gate: NewGate, before: Gate | None) -> NewGate:
 
 
 async def _copy_pools(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:
+    if gone := sorted(theirs.pools.keys() - ours.pools.keys()):
+        await store_pools.delete_pools(target, gone)  # first: they may take the room of new ones
+    refused = []
     for name, pool in ours.pools.items():
         if theirs.pools.get(name) != pool:
-            await store_pools.put_pool(target, name, lambda _, pool=pool: pool)  # type: ignore[misc]
-    if gone := sorted(theirs.pools.keys() - ours.pools.keys()):
-        await store_pools.delete_pools(target, gone)
-    return []
+            try:
+                await store_pools.put_pool(target, name, lambda _, pool=pool: pool)  # type: ignore[misc]
+            except store_pools.TooManyPoolsError:
+                refused.append(f"pool {name} has no room: there are as many pools as there may be")
+    return refused
 
 
 async def _copy_calendars(ours: _Owned, theirs: _Owned, target: Store) -> list[str]:

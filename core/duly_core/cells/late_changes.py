@@ -32,8 +32,10 @@ class CaughtUp:
     """By cell, what it got."""
     refused: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """By cell, what it cannot take, in words. It is tried again in the next round."""
+    left: dict[str, list[Thing]] = field(default_factory=dict)
+    """By cell, what it did not get: it was refused, or changed meanwhile, or a cell did not answer."""
     is_whole: bool = True
-    """Whether all cells answered."""
+    """Whether all cells answered, and nothing was changed meanwhile: else the next round should not be long in coming."""
 
 
 async def note_changes(stores: Sequence[Store], things: Iterable[Thing]) -> None:
@@ -74,25 +76,50 @@ async def catch_up(stores: Mapping[str, Store]) -> CaughtUp:
         for thing, moment in moments.items():
             if thing not in newest or known[newest[thing]][thing] < moment:
                 newest[thing] = cell
+    in_order = sorted(newest.items(), key=lambda each: (known[each[1]][each[0]], each[0]))
     for cell, moments in known.items():
-        lacking: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-        for (kind, name), source in newest.items():
-            mine = moments.get((kind, name))
-            if mine is None or mine < known[source][kind, name]:
-                lacking[source, kind].append(name)
-        for (source, kind), lacked in lacking.items():
-            try:
-                refused = await copy_some(stores[source], stores[cell], kind, lacked)
-                if refused:
-                    done.refused[cell] = (*done.refused.get(cell, ()), *refused)
-                    continue
-                await _note(stores[cell], {(kind, name): known[source][kind, name] for name in lacked})
-            except StoreUnavailableError as error:
-                done.is_whole = False
-                log.info("change waits for a cell", cell=cell, kind=kind, reason=str(error))
-            else:
-                done.brought.setdefault(cell, []).extend((kind, name) for name in lacked)
+        lacking: defaultdict[tuple[str, str], dict[Thing, datetime]] = defaultdict(dict)
+        for thing, source in in_order:
+            if _lacks(moments, thing, known[source][thing]):
+                lacking[source, thing[0]][thing] = known[source][thing]
+        for (source, _), lacked in lacking.items():
+            await _bring(stores, source, cell, lacked, done)
     return done
+
+
+async def _bring(
+    stores: Mapping[str, Store], source: str, cell: str, lacked: Moments, done: CaughtUp
+) -> None:
+    """Bring things of one kind from one cell to another. What fails is left, and nothing else waits for it."""
+    (kind,) = {kind for kind, _ in lacked}
+    try:
+        now = await _moments(stores[cell])
+        wanted = {thing: moment for thing, moment in lacked.items() if _lacks(now, thing, moment)}
+        if wanted.keys() != lacked.keys():
+            done.is_whole = (
+                False  # another Frontend changed or brought it meanwhile: the next round compares again
+            )
+            done.left.setdefault(cell, []).extend(lacked.keys() - wanted.keys())
+        if not wanted:
+            return
+        refused = await copy_some(stores[source], stores[cell], kind, [name for _, name in wanted])
+        if not refused:
+            await _note(stores[cell], wanted)
+            done.brought.setdefault(cell, []).extend(wanted)
+            return
+    except StoreUnavailableError as error:
+        done.is_whole = False
+        log.info("change waits for a cell", cell=cell, kind=kind, reason=str(error))
+    except Exception as error:  # noqa: BLE001 (whatever it is, other changes do not wait for it)
+        said = str(error).partition("\n")[0]  # a second line of Postgres has values
+        done.refused[cell] = (*done.refused.get(cell, ()), f"{kind}: {type(error).__name__}: {said}")
+    else:
+        done.refused[cell] = (*done.refused.get(cell, ()), *refused)
+    done.left.setdefault(cell, []).extend(lacked)
+
+
+def _lacks(moments: Moments, thing: Thing, moment: datetime) -> bool:
+    return thing not in moments or moments[thing] < moment
 
 
 async def _moments(store: Store) -> Moments:
