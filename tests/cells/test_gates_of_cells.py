@@ -1,17 +1,26 @@
 """A gate is where the lambdas live that it holds: no other cell must answer to set, change and remove it."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from duly_core.access import store as store_access
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.access.tokens import new_token
+from duly_core.cells.late_changes import CHANGES
 from duly_core.gates import store as store_gates
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_wire import missing_cells
 from duly_wire.v1 import gates_pb2, gates_pb2_grpc, task_pb2
-from tests.fixtures.routed_cells import RoutedCells, serves
+from tests.fixtures.routed_cells import RoutedCells, serve_cells, serves
 
 
 def _put(name: str, pattern: str, reason: str = "", **also: Any) -> gates_pb2.PutGateRequest:
@@ -159,3 +168,51 @@ async def test_a_gate_without_lambdas_or_with_wrong_ones_is_refused_as_in_a_sole
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await gates.DeleteGates(gates_pb2.DeleteGatesRequest())
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def _noted(cells: RoutedCells, cell: str) -> list[tuple[str, str]]:
+    async with Store(StoreSettings(dsn=cells.dsns[cell])) as store:
+        return [(kind, name) for kind, name, _ in await store.run(CHANGES["operator_changes"], {})]
+
+
+async def test_a_caller_who_may_not_remove_a_gate_on_all_lambdas_leaves_no_note_and_does_not_hear_of_it(
+    routed_cells: RoutedCells, tmp_path: Path
+) -> None:
+    token_id, token, digest = new_token()
+    stop = NewGate("stop", Kind.PAUSE, GateScope("*"), None, "ann", "", None)
+    for dsn in routed_cells.dsns.values():
+        async with Store(StoreSettings(dsn=dsn)) as store:
+            await store_access.add_token(store, digest, token_id, "bob")
+            await store_access.add_grants(store, [Grant("bob", Role.OWNER, "b/send")])
+            await store_gates.put_gate(store, "stop", lambda _: stop)
+    async with serve_cells(routed_cells, tmp_path, mode="required") as channel:
+        await _away(routed_cells, channel, "b")
+        gates = gates_pb2_grpc.GateServiceStub(channel)
+        said = []
+        for name in ("stop", "none"):
+            asked = gates_pb2.DeleteGatesRequest(names=[name])
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await gates.DeleteGates(asked, metadata=(("authorization", f"Bearer {token}"),))
+            assert missing_cells.read(refused.value.trailing_metadata(), missing_cells.LATER) == ()
+            said.append((refused.value.code(), str(refused.value.details()).replace(name, "NAME")))
+    assert said[0] == said[1]
+    assert await _patterns(routed_cells, "a") == {"stop": "*"}
+    assert await _noted(routed_cells, "a") == []
+
+
+async def test_a_removal_that_cannot_be_noted_for_the_cell_that_is_away_says_where_the_gate_is_gone(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, gates: gates_pb2_grpc.GateServiceStub
+) -> None:
+    await gates.PutGate(_put("stop", "*"))
+    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as store, store.connection() as connection:
+        await connection.execute("alter table operator_change add check (false)")
+    await _away(routed_cells, channel_of_cells, "b")
+    (result,) = (await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop"]))).results
+    assert result.error.code == task_pb2.ERROR_CODE_CELL_UNAVAILABLE
+    assert "removed in cell a, and not noted for cell b" in result.error.message
+    assert await _patterns(routed_cells, "a") == {}
+    await routed_cells.lines["b"].restore()
+    await serves(channel_of_cells, "b")
+    (again,) = (await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop"]))).results
+    assert not again.HasField("error")
+    assert await _patterns(routed_cells, "b") == {}

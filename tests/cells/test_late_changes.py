@@ -9,13 +9,14 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.cells import late_changes
 from duly_core.cells.copying import differences, grant_name
-from duly_core.cells.late_changes import catch_up, note_changes
+from duly_core.cells.late_changes import CHANGES, catch_up, note_changes
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.gates.store import NewGate
@@ -329,6 +330,75 @@ async def test_changes_while_a_cell_is_away_are_done_said_and_brought_when_it_is
     assert set(await _differ(routed_cells)) == {"grants", "tokens", "settings", "resources", "gates", "pools"}
     await routed_cells.lines[away].restore()
     await until(lambda: asyncio.run(_equal(routed_cells)))
+
+
+async def _noted(cells: RoutedCells, cell: str) -> list[tuple[str, str]]:
+    async with Store(StoreSettings(dsn=cells.dsns[cell])) as store:
+        return sorted((kind, name) for kind, name, _ in await store.run(CHANGES["operator_changes"], {}))
+
+
+async def test_a_change_right_after_a_cell_is_back_keeps_what_was_changed_while_it_was_away(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    calls = _Calls(channel_of_cells)
+    pool = pools_pb2.Pool(name="gpus", lambdas=["mail.*"], maximum=3, driver="ours")
+    await calls.pools.PutPools(pools_pb2.PutPoolsRequest(pools=[{"pool": pool}]))
+    await calls.limits.PutResource(limits_pb2.PutResourceRequest(resources=[{"name": "db", "capacity": 1}]))
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        # as a Frontend did that saw a away; the next round of this one is in a minute
+        await store_gates.put_gate(second, "stop", lambda _: STOP)
+        await store_pools.put_pool(second, "gpus", lambda before: replace(before, maximum=9))  # type: ignore[type-var]
+        await put_resource(second, ResourceChange.whole(ResourceLimit("db", 7)), set_by="ann")
+        await note_changes([second], [("gates", "stop"), ("pools", "gpus"), ("resources", "db")])
+        minimum = FieldMask(paths=["minimum"])
+        asked = pools_pb2.NewPool(pool={"name": "gpus", "minimum": 1}, update_mask=minimum)
+        (put,) = (await calls.pools.PutPools(pools_pb2.PutPoolsRequest(pools=[asked]))).results
+        assert (put.pool.minimum, put.pool.maximum) == (1, 9), put.error
+        note = limits_pb2.PutResourceRequest(
+            resources=[{"name": "db", "note": "ours"}], update_masks={"db": FieldMask(paths=["note"])}
+        )
+        (limited,) = (await calls.limits.PutResource(note)).results
+        assert (limited.limit.capacity, limited.limit.note) == (7, "ours")
+        reason = gates_pb2.PutGateRequest(
+            gate={"name": "stop", "reason": "again"}, update_mask=FieldMask(paths=["reason"])
+        )
+        assert not (await calls.gates.PutGate(reason)).created
+        assert await differences(first, second) == {}
+        assert await _gates(first) == {"stop": ("*", "again")}
+
+
+async def test_what_is_refused_is_not_noted_and_the_rest_comes_to_the_cell_that_was_away(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    calls = _Calls(channel_of_cells)
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+    names = ["db", "x" * 1100, "a\0b"]
+    call = calls.limits.PutResource(
+        limits_pb2.PutResourceRequest(resources=[{"name": name, "capacity": 1} for name in names])
+    )
+    assert [each.HasField("error") for each in (await call).results] == [False, True, True]
+    assert missing_cells.read(await call.trailing_metadata(), missing_cells.LATER) == ("b",)
+    unknown = calls.pools.DeletePools(pools_pb2.DeletePoolsRequest(names=["none"]))
+    assert (await unknown).results[0].HasField("error")
+    assert missing_cells.read(await unknown.trailing_metadata(), missing_cells.LATER) == ()
+    token_id = (await calls.access.CreateToken(access_pb2.CreateTokenRequest(principal="ann"))).token_id
+    revoke = access_pb2.RevokeTokensRequest(token_ids=["none", token_id])
+    with pytest.raises(grpc.aio.AioRpcError, match="revoked in cell a; not in cell b"):
+        await calls.access.RevokeTokens(revoke)
+    assert await _noted(routed_cells, "a") == [("resources", "db"), ("tokens", token_id)]
+    await routed_cells.lines["b"].restore()
+    await until(lambda: asyncio.run(_equal(routed_cells)))
+
+
+@pytest.mark.parametrize("principal", ["é" * 127, "\x01" * 255, "ann"])
+def test_the_name_of_a_grant_fits_into_a_note_whatever_its_principal_is_called(principal: str) -> None:
+    names = {grant_name(principal, role, f"{'p' * 254}*") for role in ("owner", "client")}
+    assert len(names) == 2
+    assert all(len(name.encode()) <= 1024 for name in names)
 
 
 async def test_what_would_be_counted_lacks_the_cell_that_is_away_and_says_so(

@@ -16,6 +16,11 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
 from duly_core.cells.copying import copy_operators_data, differences
+from duly_core.cells.late_changes import CHANGES, note_changes
+from duly_core.errors import DulyError
+from duly_core.gates import store as store_gates
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_frontend.cells import operators
@@ -226,6 +231,79 @@ async def test_a_change_that_breaks_off_says_which_cells_have_it(routed_cells: R
                 cells,
                 None,
             )
+
+
+async def _noted(store: Store) -> list[tuple[str, str]]:
+    rows = await store.run(CHANGES["operator_changes"], {})
+    return sorted((kind, name) for kind, name, _ in rows)
+
+
+async def _puts(path: str, request: Any, _context: Any) -> Any:
+    assert path == PUT_RESOURCE
+    return limits_pb2.PutResourceResponse(results=[{"limit": each} for each in request.resources])
+
+
+PUT_RESOURCE = "/duly.v1.LimitService/PutResource"
+DB = limits_pb2.PutResourceRequest(resources=[{"name": "db", "capacity": 3}])
+
+
+async def test_a_change_that_one_cell_refuses_is_noted_for_the_cell_that_is_away_and_the_error_names_both(
+    routed_cells: RoutedCells,
+) -> None:
+    async def refuse(*_: Any) -> Any:
+        raise DulyError("it has too many")
+
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        cells = [_Cell("a", first, _puts), _Cell("b", second, refuse)]
+        with pytest.raises(
+            operators.PartlyWrittenError,
+            match=r"written in cell a; not in cell b: it has too many; cell c is away, and gets it when it is back\. The same",
+        ):
+            await operators.write(PUT_RESOURCE, DB, cells, None, ["c"])
+        assert await _noted(first) == [("resources", "db")]
+        assert await _noted(second) == []
+
+
+async def test_a_change_that_cannot_be_noted_for_a_cell_that_is_away_says_that_it_is_written_and_what_completes_it(
+    routed_cells: RoutedCells,
+) -> None:
+    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as store:
+        async with store.connection() as connection:
+            await connection.execute("alter table operator_change add check (false)")
+        with pytest.raises(
+            operators.PartlyWrittenCellAwayError,
+            match=r"written in cell a; and not noted for cell b: a cell refuses the note, CheckViolation\. "
+            r"The same call again completes it, once cell b answers",
+        ):
+            await operators.write(PUT_RESOURCE, DB, [_Cell("a", store, _puts)], None, ["b"])
+
+
+async def test_a_cell_that_cannot_take_a_late_change_does_not_decide_the_next_one(
+    routed_cells: RoutedCells,
+) -> None:
+    called = []
+    stop = NewGate("stop", Kind.PAUSE, GateScope("*"), None, "ann", "", None)
+
+    def calls(cell: str) -> Callable[..., Any]:
+        async def call(*asked: Any) -> Any:
+            called.append(cell)
+            return await _puts(*asked)
+
+        return call
+
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        await store_gates.put_gate(first, "stop", lambda _: stop._replace(scope=GateScope("mail.send")))
+        await store_gates.put_gate(second, "stop", lambda _: stop)
+        await note_changes([second], [("gates", "stop")])
+        cells = [_Cell("a", first, calls("a")), _Cell("b", second, calls("b"))]
+        await operators.write(PUT_RESOURCE, DB, cells, None)
+    assert called == ["b", "a"]
 
 
 async def test_a_token_admits_while_the_own_cell_is_away_and_the_call_is_audited_in_its_cell(

@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from duly_core.access import store as store_access
@@ -27,6 +28,8 @@ from duly_core.time_tables.calendars import CalendarRow
 _PAGE = 1_000
 _MOST_LOOKS = 3
 """How often something is copied that callers change meanwhile. What was written from an older look must not stay: a grant may be gone since."""
+_LONGEST_NAME = 1_024
+"""Of a change, in bytes (operator_change)."""
 
 COPIED = ("grants", "tokens", "settings", "resources", "gates", "pools", "calendars")
 """What is copied, in this order; of gates those on all lambdas, for others are of the cell of their namespace. Targets of notifications are settings of Frontends, and not of a store."""
@@ -147,8 +150,10 @@ async def copy_some(source: Store, target: Store, kind: str, names: Collection[s
 
 
 def grant_name(principal: str, role: str, pattern: str) -> str:
-    """Return what a grant is called among changes."""
-    return json.dumps([principal, role, pattern], separators=(",", ":"))
+    """Return what a grant is called among changes: at most 1,024 bytes."""
+    name = json.dumps([principal, role, pattern], separators=(",", ":"), ensure_ascii=False)
+    # characters that JSON escapes take up to 6 bytes, and may be all of a principal
+    return name if len(name.encode()) <= _LONGEST_NAME else sha256(name.encode()).hexdigest()
 
 
 async def _copy_some_grants(source: Store, target: Store, names: Collection[str]) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from duly_core.cells import store as copies
 from duly_core.cells.directory import Directory
-from duly_core.cells.late_changes import note_changes
 from duly_core.errors import DulyError, NotInCellError, PermissionDeniedError, StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
@@ -101,35 +100,32 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
         return await cells.anywhere().call(DELETE, request, context)
     found = await _find(sorted({*request.names}), cells)
     parts: defaultdict[str, list[str]] = defaultdict(list)
-    errors: dict[str, task_pb2.ItemError] = {}
     for name in dict.fromkeys(request.names):
         there = found.by_name.get(name, {})
-        if not there and found.away:
-            message = f"no cell that answers has the gate {name!r}; cell {', '.join(found.away)} does not answer: try again"
-            errors[name] = _away(message)
-        else:
+        if there or not found.away:
             for cell in there or [cells.anywhere().name]:
                 parts[cell].append(name)
-    if not parts and errors:
-        raise CellUnavailableError(", ".join(found.away), next(iter(errors.values())).message)
     asked = {cell: gates_pb2.DeleteGatesRequest(names=names) for cell, names in parts.items()}
-    answers, failed = await cells.call_each(DELETE, asked, context)
+    answers, failed = await cells.call_each(DELETE, asked, context) if asked else ({}, {})
+    if failed and not answers:
+        raise next(iter(failed.values()))
     outcomes: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for cell, answer in answers.items():
         for name, result in zip(parts[cell], answer.results, strict=True):
             outcomes[name][cell] = result
+    errors = {name: _unknown_while_away(name, found.away) for name in request.names if not outcomes[name]}
+    for name, came in outcomes.items():
+        # a gate that the caller may not see is as one that is not there
+        if came and found.away and _worst(came).error.code == task_pb2.ERROR_CODE_UNKNOWN_GATE:
+            errors[name] = _unknown_while_away(name, found.away)
     for cell, error in failed.items():
         for name in parts[cell]:
             done = [each for each, result in outcomes[name].items() if not result.HasField("error")]
             said = f"removed in cell {', '.join(done)}, and not everywhere: " if done else ""
             errors[name] = _away(f"{said}{error}")
-    if failed and not answers:
-        raise next(iter(failed.values()))
-    of_all = [name for name, there in found.by_name.items() if _is_of_all(there) and name not in errors]
-    if found.away and of_all:
-        units = [unit for cell in answers if (unit := cells.units[cell]) is not None]
-        await note_changes([unit.reads for unit in units], [("gates", name) for name in of_all])
-        note_late(context, found.away)
+    if {*request.names} == errors.keys() and not failed:
+        raise CellUnavailableError(", ".join(found.away), next(iter(errors.values())).message)
+    await _note_removed(found, outcomes, errors, cells, context)
     if any(each.code == task_pb2.ERROR_CODE_CELL_UNAVAILABLE for each in errors.values()):
         events.items_away()
     results = [
@@ -137,6 +133,38 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
         for name in request.names
     ]
     return gates_pb2.DeleteGatesResponse(results=results)
+
+
+async def _note_removed(
+    found: _Found,
+    outcomes: Mapping[str, Mapping[str, Any]],
+    errors: dict[str, task_pb2.ItemError],
+    cells: AllUnits,
+    context: Any,
+) -> None:
+    """Note which gates on all lambdas were removed, for the cells that are away. What could not be noted is added to the errors."""
+    removed = [
+        name
+        for name, there in found.by_name.items()
+        if _is_of_all(there) and name not in errors and not _worst(outcomes[name]).HasField("error")
+    ]
+    if not found.away or not removed:
+        return
+    changed = {
+        cell: [("gates", name) for name in removed if cell in outcomes[name]]
+        for cell in dict.fromkeys(cell for name in removed for cell in outcomes[name])
+    }
+    units = [unit for cell in changed if (unit := cells.units[cell]) is not None]
+    away = ", ".join(found.away)
+    if not_noted := await operators.note(units, changed):
+        for name in removed:
+            done = ", ".join(outcomes[name])
+            errors[name] = _away(
+                f"removed in cell {done}, and not noted for cell {away}: {not_noted}. "
+                f"The same call again completes it, once cell {away} answers"
+            )
+    else:
+        note_late(context, found.away)
 
 
 async def _check_directory(unit: CellUnit, directory: Directory) -> None:
@@ -238,6 +266,12 @@ def _check_seen(name: str, gates: Any) -> None:
         return
     raise PermissionDeniedError(
         f"a gate {name!r} is there that somebody else set: choose another name, or ask an operator"
+    )
+
+
+def _unknown_while_away(name: str, away: Sequence[str]) -> task_pb2.ItemError:
+    return _away(
+        f"no cell that answers has the gate {name!r}; cell {', '.join(away)} does not answer: try again"
     )
 
 

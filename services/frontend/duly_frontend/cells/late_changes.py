@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from duly_core.cells.late_changes import catch_up
+from duly_core.cells.late_changes import CaughtUp, catch_up
 from duly_core.postgres.pool import Store
 from duly_frontend import events
 from duly_frontend.cells.cell_units import CellUnit
@@ -35,9 +35,7 @@ class LateChanges:
         if len(stores) < 2:
             return _EVERY
         done = await catch_up(stores)
-        for cell, things in done.brought.items():
-            named = [f"{kind} {name}".strip() for kind, name in things]
-            events.log.info("changes of operators brought to a cell that was away", cell=cell, changes=named)
+        log_brought(done)
         for cell, refused in done.refused.items():
             if refused != self._refused.get(cell):
                 events.log.warning(
@@ -45,3 +43,10 @@ class LateChanges:
                 )
         self._refused = done.refused
         return _EVERY if done.is_whole else _AGAIN
+
+
+def log_brought(done: CaughtUp) -> None:
+    """Log what a round brought to each cell."""
+    for cell, things in done.brought.items():
+        named = [f"{kind} {name}".strip() for kind, name in things]
+        events.log.info("changes of operators brought to a cell that was away", cell=cell, changes=named)

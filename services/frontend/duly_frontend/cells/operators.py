@@ -1,23 +1,28 @@
 """Writes what operators own into all cells: it is decided in the first of them, and the others follow."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any, Protocol
 
+import psycopg
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from duly_core.access import store as store_access
 from duly_core.access.copies import read_access, write_tokens
 from duly_core.cells.copying import grant_name
-from duly_core.cells.late_changes import Thing, note_changes
+from duly_core.cells.late_changes import Thing, catch_up, note_changes
 from duly_core.errors import DulyError, StoreUnavailableError
 from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_core.pools.rules import POOL_FIELDS
 from duly_core.postgres.pool import Store
 from duly_core.process.outcomes import take_outcome
+from duly_frontend import events
 from duly_frontend.access.service import read_grants
 from duly_frontend.cells.cell_units import note_late, note_missing
+from duly_frontend.cells.late_changes import log_brought
 from duly_frontend.gates.checks import GATE_FIELDS
 from duly_frontend.time_tables.calendars import CALENDAR_FIELDS
 from duly_wire.v1 import gates_pb2, limits_pb2, pools_pb2, task_pb2, time_tables_pb2
@@ -64,12 +69,17 @@ class NothingWrittenError(StoreUnavailableError):
 class PartlyRevokedError(StoreUnavailableError):
     """Some cells have removed grants or tokens; others did not answer."""
 
-    def __init__(self, written: Sequence[str], failed: Mapping[str, str]) -> None:
+    def __init__(self, written: Sequence[str], failed: Mapping[str, str], not_noted: str = "") -> None:
         told = "; ".join(f"cell {name}: {reason}" for name, reason in failed.items())
         names = ", ".join(failed)
+        follows = (
+            f"That it lacks this is not noted ({not_noted}): send the same call again once it answers."
+            if not_noted
+            else "It follows once it answers, and the same call again tells whether it has:"
+        )
+        until = f"{'Until' if not_noted else 'until'} then it is good in cell {names}"
         super().__init__(
-            f"revoked in cell {', '.join(written)}; not in {told}. It follows once it answers, and the same call again "
-            f"tells whether it has: until then it is good in cell {names}"
+            f"revoked in cell {', '.join(written)}; not in {told}. {follows} {until}"
             if written
             else f"not revoked in any cell: {told}"
         )
@@ -84,7 +94,7 @@ class PartlyWrittenCellAwayError(StoreUnavailableError):
 
 
 Things = Callable[[Any, Any], list[Thing]]
-"""Returns what a call changed, of the request and the answer."""
+"""Returns what a cell changed, of the request and its answer: without what it refused."""
 Follow = Callable[[Any, Any], Any]
 """Returns what to ask of the other cells, of a request and of the answer of the first cell; None: nothing."""
 
@@ -94,7 +104,8 @@ async def write(
 ) -> Any:
     """Write a change to all cells, and return one answer. The same call again completes what was broken off.
 
-    While a cell is away, a change that may wait for it (LATER) is written to the others, and comes to it when it is back.
+    While a cell is away, a change that may wait for it (LATER) is written to the others, and comes to it when it is back. A cell
+    that was away first gets what it lacks: the others copy what the first one has.
 
     Args:
         path: the method.
@@ -121,7 +132,7 @@ async def write(
         if away:
             note_missing(context, away)
         return answer
-    first, *others = there
+    first, *others = await _caught_up(there) if path in LATER and len(there) > 1 else there
     answer = await first.call(path, request, context)
     asked = _FOLLOW.get(path, _alike)(request, answer)
     if asked is None:
@@ -145,32 +156,70 @@ async def write(
             raise outcome
         else:
             followed[cell.name] = outcome
-    if failed:
-        written = ", ".join([first.name, *followed])
-        text = (
-            f"written in cell {written}; not in {'; '.join(f'cell {name}: {error}' for name, error in failed.items())}."
-            f" {_TO_COMPLETE.get(path, 'The same call again completes it')}"
-        )
-        if all(isinstance(error, StoreUnavailableError) for error in failed.values()):
-            raise PartlyWrittenCellAwayError(text)
-        raise PartlyWrittenError(text)
+    changed: dict[str, list[Thing]] = {}
     if away:
-        have_it = [cell for cell in there if cell is first or cell.name in followed]
-        await _note(have_it, away, LATER[path](request, answer), path)
+        changed[first.name] = LATER[path](request, answer)
+        changed |= {name: LATER[path](asked, outcome) for name, outcome in followed.items()}
+    not_noted = await note(there, changed)
+    if failed or not_noted:
+        raise _partly([first.name, *followed], failed, away, not_noted, path)
+    if any(changed.values()):
         note_late(context, away)
     return _together(first.name, answer, followed) if followed else answer
 
 
-async def _note(written: Sequence[Cell], away: Sequence[str], things: Iterable[Thing], path: str) -> None:
-    """Note what the cells that are away get later."""
+async def _caught_up(cells: Sequence[Cell]) -> list[Cell]:
+    """Bring each cell what it lacks. One that cannot take something comes last, for the first one decides."""
+    done = await catch_up({cell.name: cell.reads for cell in cells})
+    log_brought(done)
+    return sorted(cells, key=lambda cell: cell.name in done.refused)
+
+
+async def note(cells: Sequence[Cell], changed: Mapping[str, Collection[Thing]]) -> str:
+    """Note what the cells that are away get later, in each cell that has it.
+
+    Args:
+        cells: some of them may have changed nothing.
+        changed: what was changed, by cell.
+
+    Returns:
+        Why it could not be noted; empty: it is.
+    """
+    having: defaultdict[Thing, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        for thing in dict.fromkeys(changed.get(cell.name, ())):
+            having[thing].append(cell)
+    alike: defaultdict[tuple[str, ...], list[Thing]] = defaultdict(list)
+    for thing, those in having.items():
+        alike[tuple(cell.name for cell in those)].append(thing)
     try:
-        await note_changes([cell.reads for cell in written], things)
+        for things in alike.values():
+            await note_changes([cell.reads for cell in having[things[0]]], things)
     except StoreUnavailableError as error:
-        names = ", ".join(cell.name for cell in written)
-        raise PartlyWrittenCellAwayError(
-            f"written in cell {names}, and not noted for cell {', '.join(away)}: {error}. "
-            f"{_TO_COMPLETE.get(path, 'The same call again completes it')}"
-        ) from error
+        return str(error)
+    except (DulyError, psycopg.Error) as error:  # the change is written: say so, and not that it failed
+        events.log.exception("a change is not noted for a cell that is away")
+        return f"a cell refuses the note, {type(error).__name__}"
+    return ""
+
+
+def _partly(
+    written: Sequence[str], failed: Mapping[str, DulyError], away: Sequence[str], not_noted: str, path: str
+) -> PartlyWrittenError | PartlyWrittenCellAwayError:
+    """Return the error of a change that some cells have: it names each cell that has it, lacks it, or gets it later."""
+    said = [f"written in cell {', '.join(written)}"]
+    if failed:
+        said.append(f"not in {'; '.join(f'cell {name}: {error}' for name, error in failed.items())}")
+    complete = _TO_COMPLETE.get(path, "The same call again completes it")
+    if not_noted:
+        said.append(f"and not noted for cell {', '.join(away)}: {not_noted}")
+        complete += "" if path in _TO_COMPLETE else f", once cell {', '.join(away)} answers"
+    elif away:
+        said.append(f"cell {', '.join(away)} is away, and gets it when it is back")
+    text = f"{'; '.join(said)}. {complete}"
+    if all(isinstance(error, StoreUnavailableError) for error in failed.values()):
+        return PartlyWrittenCellAwayError(text)
+    return PartlyWrittenError(text)
 
 
 async def _remove_access(
@@ -182,21 +231,37 @@ async def _remove_access(
         *(cell.call(path, request, context) for cell in there), return_exceptions=True
     )
     removed: dict[str, Any] = {}
+    refusals: list[DulyError] = []
     for cell, outcome in zip(there, outcomes, strict=True):
-        if isinstance(outcome, StoreUnavailableError):
+        if isinstance(outcome, DulyError):
             failed[cell.name] = str(outcome)
+            refusals += [outcome] if not isinstance(outcome, StoreUnavailableError) else []
         elif isinstance(outcome, BaseException):
             raise outcome
         else:
             removed[cell.name] = outcome
-    if failed and removed:
-        (answer, *_) = removed.values()
-        done = [cell for cell in there if cell.name in removed]
-        await _note(done, [*failed], LATER[path](request, answer), path)
+    if refusals and not removed:
+        raise refusals[0]
     if failed:
-        raise PartlyRevokedError([*removed], failed)
+        not_noted = await _note_removed(path, request, there, removed)
+        raise PartlyRevokedError([*removed], failed, not_noted)
     (first, answer), *others = removed.items()
     return _together(first, answer, dict(others)) if others else answer
+
+
+async def _note_removed(path: str, request: Any, there: Sequence[Cell], removed: Mapping[str, Any]) -> str:
+    """Note what was removed; a token only where it is known, for the others have nothing to copy."""
+    changed = {name: LATER[path](request, answer) for name, answer in removed.items()}
+    if path == REVOKE_TOKENS:
+        for cell in there:
+            if cell.name in removed:
+                try:
+                    tokens = await store_access.list_tokens(cell.reads)
+                except StoreUnavailableError as error:
+                    return str(error)
+                known = {("tokens", token.token_id) for token in tokens}
+                changed[cell.name] = [thing for thing in changed[cell.name] if thing in known]
+    return await note(there, changed)
 
 
 async def _probe(cells: Sequence[Cell]) -> list[bool]:
@@ -268,36 +333,46 @@ def _calendars(_request: Any, answer: Any) -> Any:
 
 
 CREATE_TOKEN = "/duly.v1.AccessService/CreateToken"  # noqa: S105 (the path of a method)
-REMOVES_ACCESS = frozenset({"/duly.v1.AccessService/RemoveGrants", "/duly.v1.AccessService/RevokeTokens"})
+REVOKE_TOKENS = "/duly.v1.AccessService/RevokeTokens"
+REMOVES_ACCESS = frozenset({"/duly.v1.AccessService/RemoveGrants", REVOKE_TOKENS})
 """A cell that is away does not hold these up."""
 
 
 def _named(kind: str, field: str, of: str = "") -> Things:
     """Return what names the things of a request: a field of its items (their names without `of`)."""
 
-    def things(request: Any, _answer: Any) -> list[Thing]:
-        return [(kind, attrgetter(of)(item) if of else item) for item in getattr(request, field)]
+    def things(request: Any, answer: Any) -> list[Thing]:
+        return [
+            (kind, attrgetter(of)(item) if of else item)
+            for item, result in zip(getattr(request, field), answer.results, strict=True)
+            if not result.HasField("error")
+        ]
 
     return things
 
 
-def _grants(request: Any, _answer: Any) -> list[Thing]:
+def _grants(request: Any, answer: Any) -> list[Thing]:
+    if any(each.HasField("error") for each in answer.results):
+        return []  # one that is refused keeps the others from being written
     grants, _ = read_grants(request.grants)
     return [("grants", grant_name(each.principal, str(each.role), each.pattern)) for each in grants]
+
+
+def _settings(_request: Any, answer: Any) -> list[Thing]:
+    return [] if all(each.HasField("error") for each in answer.results) else [("settings", "")]
 
 
 LATER: Mapping[str, Things] = {
     "/duly.v1.AccessService/AddGrants": _grants,
     "/duly.v1.AccessService/RemoveGrants": _grants,
     CREATE_TOKEN: lambda _, answer: [("tokens", answer.token_id)],
-    "/duly.v1.AccessService/RevokeTokens": _named("tokens", "token_ids"),
-    "/duly.v1.GateService/PutGate": lambda request, _: [("gates", request.gate.name)],
-    "/duly.v1.GateService/DeleteGates": _named("gates", "names"),
+    REVOKE_TOKENS: lambda request, _: [("tokens", token_id) for token_id in request.token_ids],
+    "/duly.v1.GateService/PutGate": lambda _, answer: [("gates", answer.gate.name)],
     "/duly.v1.LimitService/PutResource": _named("resources", "resources", "name"),
     "/duly.v1.PoolService/PutPools": _named("pools", "pools", "pool.name"),
     "/duly.v1.PoolService/DeletePools": _named("pools", "names"),
-    "/duly.v1.SettingsService/SetSettings": lambda *_: [("settings", "")],
-    "/duly.v1.SettingsService/ResetSettings": lambda *_: [("settings", "")],
+    "/duly.v1.SettingsService/SetSettings": _settings,
+    "/duly.v1.SettingsService/ResetSettings": _settings,
 }
 """What a cell that is away gets when it is back. Not: to delete a resource or a calendar, which lambdas and time tables of that cell may name, nor
 to change a calendar, which moves their ticks."""
