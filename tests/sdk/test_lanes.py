@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -15,9 +16,12 @@ from tests.fixtures.waiting import until
 class Road:
     """Lanes by the first letter of an item; batches wait until the test answers them."""
 
-    def __init__(self, late_after_s=60.0):
+    def __init__(self, clock=None, late_after_s=60.0):
+        self.clock = clock
         self.common = []
         self.apart = []
+        self.told = []
+        """Seconds that the next batches must wait, as an overloaded server says."""
         self.lanes = Lanes(
             lambda batch: self._send(self.common, batch),
             lambda batch: self._send(self.apart, batch),
@@ -30,6 +34,8 @@ class Road:
     async def _send(self, batches, batch):
         answer = asyncio.get_running_loop().create_future()
         batches.append((batch, answer))
+        if self.told:
+            self.lanes.wait_as_told(self.told.pop(0))
         said = await answer
         return [said.get(item, item) for item in batch]
 
@@ -43,12 +49,25 @@ class Road:
         for _ in range(6):
             await asyncio.sleep(0)
 
+    async def pass_time(self, seconds):
+        self.clock.now += seconds
+        await self.come_round()
+
     async def fail(self, *items):
         """Let these fail in the common lane."""
         tasks = await self.submit(*items)
         self.common[-1][1].set_exception(NotAnsweredError())
         await self.come_round()
         return tasks
+
+
+@pytest.fixture
+async def loop_clock(monkeypatch):
+    """The time of the test's loop: it stands still until the test sets it."""
+    loop = asyncio.get_running_loop()
+    clock = SimpleNamespace(now=loop.time())
+    monkeypatch.setattr(loop, "time", lambda: clock.now)
+    return clock
 
 
 def _items(batches):
@@ -103,19 +122,65 @@ async def test_a_kind_that_is_answered_as_away_goes_by_a_lane_of_its_own_until_i
     assert _items(road.common) == [["a1", "b1"], ["a3"]]
 
 
-async def test_batches_that_are_late_hold_up_no_others_and_their_kinds_go_apart():
-    road = Road(late_after_s=0.05)
+async def test_batches_that_are_late_hold_up_no_others_and_their_kinds_go_apart(loop_clock):
+    road = Road(loop_clock, late_after_s=0.5)
     await road.submit("a1")
     await road.submit("a2")
     waiting = await road.submit("b1")
+    await road.pass_time(0.4)
     assert _items(road.common) == [["a1"], ["a2"]]  # as many as may be under way
 
-    await until(lambda: len(road.common) == 3)
+    await road.pass_time(0.2)
+    assert _items(road.common) == [["a1"], ["a2"], ["b1"]]
     road.common[2][1].set_result({})
     await road.submit("a3")
 
     assert await waiting[0] == "b1"
     assert _items(road.apart) == [["a3"]]
+
+
+async def test_batches_that_wait_as_an_overloaded_server_says_keep_their_places(
+    frontend, loop_clock, monkeypatch
+):
+    told = []
+
+    def pause(error):
+        told.append(error)
+        return 20.0
+
+    monkeypatch.setattr("duly.transport.caller.pause_of", pause)
+    frontend.serves_streams = True
+    frontend.failures.extend([(grpc.StatusCode.RESOURCE_EXHAUSTED,)] * 2)
+    async with duly.AsyncClient(frontend.address) as client:
+        first = []
+        for number, name in enumerate("ab", start=1):
+            first.append(asyncio.create_task(client.schedule(f"{name}/x", timeout=timedelta(minutes=1))))
+            await frontend.until_arrived(number)
+        last = asyncio.create_task(client.schedule("c/x", timeout=timedelta(minutes=1)))
+        while len(told) < 2:  # noqa: ASYNC110 (the loop's clock stands still)
+            await asyncio.sleep(0)
+
+        for seconds in (0.6, 19.5):  # later than batches are late, and when they may come again
+            loop_clock.now += seconds
+            for _ in range(6):
+                await asyncio.sleep(0)
+        await asyncio.gather(*first, last)
+
+    names = [getattr(task, "lambda") for request in frontend.requests for task in request.tasks]
+    assert "c/x" not in names[:3]  # it leaves in the place of one that was answered
+
+
+async def test_a_batch_that_waited_as_told_is_late_only_after_that(loop_clock):
+    road = Road(loop_clock, late_after_s=0.5)
+    road.told = [20.0, 20.0]
+    await road.submit("a1")
+    await road.submit("a2")
+    await road.submit("b1")
+
+    await road.pass_time(20.4)
+    assert _items(road.common) == [["a1"], ["a2"]]
+    await road.pass_time(0.2)
+    assert _items(road.common) == [["a1"], ["a2"], ["b1"]]
 
 
 async def test_kinds_beyond_the_most_share_a_lane_until_another_is_idle():

@@ -148,8 +148,13 @@ class Scheduler:
         # As long as the most patient caller waits; the others leave by their own timeouts.
         left = max(submission.deadline for submission in batch) - asyncio.get_running_loop().time()
         request = frontend_pb2.ScheduleRequest(tasks=[submission.task for submission in batch])
-        call = self._caller.call(self._caller.schedule, request, timedelta(seconds=left), in_common=in_common)
-        response: frontend_pb2.ScheduleResponse = await call
+        response: frontend_pb2.ScheduleResponse = await self._caller.call(
+            self._caller.schedule,
+            request,
+            timedelta(seconds=left),
+            in_common=in_common,
+            waits_as_told=self._lanes.wait_as_told,
+        )
         return response.results
 
     async def _send_call(self, call: _Call, timeout: timedelta) -> list[Written]:

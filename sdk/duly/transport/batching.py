@@ -53,7 +53,9 @@ class Batcher(Generic[Item, Answer]):
         self._flights: set[asyncio.Task[None]] = set()
         # Those of them that hold up no others.
         self._late: set[asyncio.Task[None]] = set()
-        self._timers: dict[asyncio.Task[None], asyncio.TimerHandle] = {}
+        self._timers: dict[
+            asyncio.Task[None], tuple[asyncio.TimerHandle, list[tuple[Item, asyncio.Future[Answer]]]]
+        ] = {}
         self._start_is_due = False
         self._closed = False
 
@@ -92,6 +94,18 @@ class Batcher(Generic[Item, Answer]):
         late = min(len(self._late), _MOST_LATE)
         return len(self._flights) - late < self._most_in_flight
 
+    def wait_as_told(self, pause_s: float) -> None:
+        """Called by `send`: its batch keeps its place, and is late no sooner than `late_after_s` after this pause.
+
+        The server said when to come again: more batches would be of no help.
+        """
+        flight = asyncio.current_task()
+        if flight is not None and flight in self._timers and self._late_after_s is not None:
+            timer, batch = self._timers[flight]
+            timer.cancel()
+            self._late.discard(flight)
+            self._watch(flight, batch, pause_s + self._late_after_s)
+
     async def close(self) -> None:
         """Refuse new items, and return once the ones submitted before are answered."""
         self._closed = True
@@ -107,7 +121,13 @@ class Batcher(Generic[Item, Answer]):
             self._flights.add(flight)
             flight.add_done_callback(self._land)
             if self._late_after_s is not None:
-                self._timers[flight] = loop.call_later(self._late_after_s, self._pass_by, flight, batch)
+                self._watch(flight, batch, self._late_after_s)
+
+    def _watch(
+        self, flight: asyncio.Task[None], batch: list[tuple[Item, asyncio.Future[Answer]]], after_s: float
+    ) -> None:
+        timer = asyncio.get_running_loop().call_later(after_s, self._pass_by, flight, batch)
+        self._timers[flight] = timer, batch
 
     def _pass_by(self, flight: asyncio.Task[None], batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
         """Let others go before a batch that is late."""
@@ -119,8 +139,8 @@ class Batcher(Generic[Item, Answer]):
     def _land(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
         self._late.discard(flight)
-        if (timer := self._timers.pop(flight, None)) is not None:
-            timer.cancel()
+        if (watch := self._timers.pop(flight, None)) is not None:
+            watch[0].cancel()
         self._start()
 
     def _take_batch(self) -> list[tuple[Item, asyncio.Future[Answer]]]:

@@ -169,12 +169,14 @@ class Caller:
         again: bool = True,
         in_common: bool = False,
         tried: Callable[[int], object] = lambda _: None,
+        waits_as_told: Callable[[float], object] = lambda _: None,
     ) -> Answer:
         """Send a request until it is answered, and return the answer.
 
         Retries for as long as `timeout` allows, `one_try` at a time; not at all without `again`. If another Frontend is
         known it is asked at once, else there is a pause; an overloaded one says how long. `tried` is told the number
-        of each try: an earlier one may have done the work. Raises UnavailableError when the time is up, and the SDK's own
+        of each try: an earlier one may have done the work. `waits_as_told` is told each pause that the server asks for, in seconds.
+        Raises UnavailableError when the time is up, and the SDK's own
         error for any other status. `in_common`, NotAnsweredError is raised where the request would be sent again because
         nobody serves it.
         """
@@ -212,6 +214,8 @@ class Caller:
                     ) from None  # its text has gRPC's words
                 if in_common and told is None:
                     raise NotAnsweredError from None
+                if told is not None:
+                    waits_as_told(told)
                 if error_mapping.is_answer(error):
                     answer_before = error
                 longest_try = max(longest_try, min(2 * longest_try, seconds(ONE_TRY)))

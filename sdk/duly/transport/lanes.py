@@ -75,6 +75,10 @@ class Lanes(Generic[Item, Answer]):
             lane = self._trouble[self._kind_of(item)]
         return await lane.submit(item, deadline)
 
+    def wait_as_told(self, pause_s: float) -> None:
+        """Called by `send_once`: the server said when to come again. Until then its batch is not late."""
+        self._common.wait_as_told(pause_s)
+
     async def close(self) -> None:
         """Refuse new items, and return once the ones submitted before are answered."""
         self._is_closed = True
