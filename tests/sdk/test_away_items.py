@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import grpc
 import pytest
 
 import duly
@@ -53,3 +54,18 @@ async def test_when_the_time_is_up_the_error_names_the_cell_and_the_others_are_w
     assert isinstance(written, duly.ScheduledTask)
     assert isinstance(lost, UnavailableError)
     assert "cell b" in str(lost)
+
+
+async def test_tasks_that_were_written_stay_so_if_sending_the_others_again_is_refused(frontend):
+    frontend.item_errors["b/x"] = AWAY
+    frontend.serves_streams = True
+    async with duly.AsyncClient(frontend.address) as client:
+        many = asyncio.create_task(client.schedule_many([duly.NewTask("a", 1), duly.NewTask("b/x", 2)]))
+        await frontend.until_arrived(1)
+        frontend.failures.append((grpc.StatusCode.PERMISSION_DENIED,))
+        with pytest.raises(ScheduleManyError) as failed:
+            await many
+
+    written, lost = failed.value.results
+    assert isinstance(written, duly.ScheduledTask)
+    assert isinstance(lost, UnavailableError)  # its first call may have written it

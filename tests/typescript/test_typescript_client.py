@@ -72,7 +72,10 @@ class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
     async def Schedule(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.ScheduleRequest, context: grpc.aio.ServicerContext
     ) -> frontend_pb2.ScheduleResponse:
-        if len(request.tasks) > 1 or getattr(request.tasks[0], "lambda").startswith("cell.away"):
+        first = getattr(request.tasks[0], "lambda")
+        if first == "cell.away.refused" and self.calls[first]:
+            await refuse(context, code_pb2.PERMISSION_DENIED, "not any more")
+        if len(request.tasks) > 1 or first.startswith("cell.away"):
             return self._of_several_cells(request)
         (task,) = request.tasks
         name = getattr(task, "lambda")
@@ -108,7 +111,9 @@ class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
             name = getattr(task, "lambda")
             self.calls[name] += 1
             self.ids.setdefault(name, []).append(task.task_id)
-            if name == "cell.away.always" or (name == "cell.away.once" and self.calls[name] < 2):
+            if name in ("cell.away.always", "cell.away.refused") or (
+                name == "cell.away.once" and self.calls[name] < 2
+            ):
                 code = task_pb2.ERROR_CODE_CELL_UNAVAILABLE
                 answer.results.add().error.CopyFrom(
                     task_pb2.ItemError(code=code, message="cell b: it is away")

@@ -267,7 +267,8 @@ export class Client {
         const again = await this.#send(away.map((place) => tasks[place]!), { ...options, timeoutMs: Math.max(1, until - Date.now()) });
         away.forEach((place, position) => (results[place] = again[position]!));
       } catch (error) {
-        if (error instanceof UnavailableError) break; // none of their cells answers; the other answers are good
+        // the other answers are good; of none, what became of all is the error itself
+        if (error instanceof UnavailableError || (error instanceof DulyError && away.length < tasks.length)) break;
         throw error;
       }
     }

@@ -58,6 +58,18 @@ test("tasks of a cell that is away are sent again, and the others are not", () =
     assert.deepEqual(written.map((each) => each.created), [true, true]);
   }));
 
+test("tasks that were written stay so if sending the others again is refused", () =>
+  using({ timeoutMs: 10_000 }, (client) => {
+    const tasks = ["cell.writes", "cell.away.refused"].map((lambda) => ({ lambda, payload: 1 }));
+    return assert.rejects(client.scheduleMany(tasks), (error) => {
+      assert.ok(error instanceof duly.ScheduleManyError);
+      const [written, unknown] = error.results;
+      assert.equal(written.created, true);
+      assert.ok(unknown instanceof duly.UnavailableError); // its first call may have written it
+      return true;
+    });
+  }));
+
 test("a task of a cell that stays away is told with the id that it may have", () =>
   using({ timeoutMs: 600 }, (client) =>
     assert.rejects(client.schedule("cell.away.always", 1), (error) => {

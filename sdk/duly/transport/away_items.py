@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from duly.errors import UnavailableError
+from duly.errors import DulyError, UnavailableError
 from duly_wire.v1 import task_pb2
 
 Item = TypeVar("Item")
@@ -44,6 +44,10 @@ async def sent_again(
         try:
             again = await ask([items[place] for place in away], deadline - clock())
         except UnavailableError:  # none of their cells answers; the others' results are good
+            break
+        except DulyError:
+            if len(away) == len(results):
+                raise
             break
         for place, result in zip(away, again, strict=True):
             results[place] = result
