@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from duly_cli.__main__ import app
 from duly_core.cells.administration import Administration
 from duly_core.cells.change_lock import locked
+from duly_core.cells.copying import grant_name
 from duly_core.cells.directory import Directory, DirectoryError
 from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side, without_password
@@ -19,6 +20,8 @@ from duly_core.cells.store import read_now
 from duly_core.postgres.dsn import parse
 from duly_core.postgres.settings import StoreSettings
 from tests.fixtures.postgres import PostgresServer
+
+GRANT = "insert into role_grant (principal, role, pattern, granted_at, granted_by) values (%s, 'operator', '*', now(), '')"
 
 
 @pytest.fixture
@@ -268,12 +271,11 @@ def test_rights_are_not_copied_from_a_default_cell_that_was_restored_unless_it_i
     both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DULY_STORE_DSN", stores[1])
-    grant = "insert into role_grant (principal, role, pattern, granted_at, granted_by) values (%s, 'operator', '*', now(), '')"
-    execute(stores[0], grant, "removed")
+    execute(stores[0], GRANT, "removed")
     assert CliRunner().invoke(app, ["cells", "sync"]).exit_code == 0
     both.assign("mail", "b")
     execute(stores[1], "delete from role_grant")
-    execute(stores[1], grant, "recent")
+    execute(stores[1], GRANT, "recent")
     execute(stores[0], "update cell_directory set version = version - 1")  # the backup is of before
 
     refused = CliRunner().invoke(app, ["cells", "sync"])
@@ -287,6 +289,44 @@ def test_rights_are_not_copied_from_a_default_cell_that_was_restored_unless_it_i
     assert (done.exit_code, "copied to cell a: 2 grants" in done.stdout) == (0, True)
     assert [grants(dsn) for dsn in stores] == [["recent"], ["recent"]]
     assert CliRunner().invoke(app, ["cells", "sync"]).exit_code == 0
+
+
+def test_a_newer_change_that_the_source_does_not_take_is_not_undone_by_a_copy_and_is_named(
+    both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DULY_STORE_DSN", stores[0])
+    for name in ("recent", "other"):
+        execute(stores[1], GRANT, name)
+    note = "insert into operator_change (kind, name, changed_at) values ('grants', %s, now())"
+    execute(stores[1], note, grant_name("recent", "operator", "*"))
+    execute(
+        stores[0],
+        "create function refuse() returns trigger language plpgsql as $$ begin raise 'not here'; end $$",
+    )
+    execute(
+        stores[0],
+        "create trigger refuse before insert on role_grant for each row execute function refuse()",
+    )
+    done = CliRunner().invoke(app, ["cells", "sync"])
+    assert "cell b has a newer change, which cell a does not take: grants: RaiseException: not here" in (
+        done.stderr.replace("\n", " ")
+    )
+    assert [grants(dsn) for dsn in stores] == [[], ["recent"]]
+
+
+def test_nothing_is_copied_while_a_cell_cannot_say_what_was_changed(
+    both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DULY_STORE_DSN", stores[0])
+    execute(stores[1], GRANT, "recent")
+    execute(stores[0], "alter table operator_change rename to not_migrated")
+    refused = CliRunner().invoke(app, ["cells", "sync"])
+    kept = grants(stores[1])
+    execute(stores[0], "alter table not_migrated rename to operator_change")
+    done = CliRunner().invoke(app, ["cells", "sync"])
+    assert (refused.exit_code, "was not copied to cell b" in refused.stderr) == (1, True)
+    assert kept == ["recent"]
+    assert (done.exit_code, grants(stores[1])) == (0, [])
 
 
 def grants(dsn: str) -> list[str]:

@@ -10,7 +10,7 @@ from duly_core.access import store as store_access
 from duly_core.access.copies import read_access, write_tokens
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.cells.copying import COPIED, copy_operators_data, differences
+from duly_core.cells.copying import COPIED, copy_operators_data, differences, grant_name
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.gates.store import NewGate
@@ -94,6 +94,34 @@ async def test_what_was_changed_in_one_cell_only_is_made_equal_and_what_is_gone_
     assert differ == dict.fromkeys(COPIED, 1) | {"settings": 2, "resources": 2}
     assert (await copy_operators_data(source, target)).changed == differ
     assert await differences(source, target) == {}
+
+
+async def test_what_is_left_stays_as_it_is_in_the_target(source, target):
+    left = [
+        ("grants", grant_name("ann", "operator", "*")),
+        ("grants", grant_name("eve", "operator", "*")),
+        ("tokens", "two"),
+        ("settings", ""),
+        ("resources", "db"),
+        ("gates", "deploy"),
+        ("pools", "gpus"),
+        ("calendars", "work"),
+    ]
+    eve = Grant("eve", Role.OPERATOR, "*")
+    await store_access.add_grants(target, [eve, Grant("bob", Role.OPERATOR, "*")])
+    await store_access.add_token(target, b"3" * 32, "three", "eve")
+    await store_settings.put(target, {"timing.claim_timeout": "30s"})
+    await put_resource(target, ResourceChange.whole(ResourceLimit("db", 9)))
+    await store_pools.put_pool(target, "other", lambda _: replace(POOL, name="other"))
+    copied = await copy_operators_data(source, target, left)
+    assert copied.changed == {"grants": 1, "pools": 1}  # bob and the other pool are not left
+    assert await store_access.list_grants(target) == [eve]
+    assert [token.token_id for token in await store_access.list_tokens(target)] == ["three"]
+    assert await store_settings.values(target) == {"timing.claim_timeout": "30s"}
+    assert [each.limit.capacity for each in await store_limits.list_resources(target, limit=9)] == [9]
+    assert await store_gates.list_gates(target) == []
+    assert await store_pools.list_pools(target) == []
+    assert await store_calendars.get(target, ["work"]) == {}
 
 
 async def test_a_revoked_token_never_comes_back(source, target):

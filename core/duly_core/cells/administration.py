@@ -163,15 +163,28 @@ class Administration:
     async def copy_what_operators_own(self, directory: Directory, name: str, source_name: str = "") -> Copied:
         """Copy settings, grants, tokens, resources, gates, pools and calendars of a cell (empty: the default one) to another one.
 
-        What was changed while one of both was away comes first to the one that lacks it: the copy would undo it.
+        What was changed while one of both was away comes first to the one that lacks it: the copy would undo it. What that one does
+        not take stays as it is in both, and is named.
 
         Raises:
-            StoreUnavailableError: a cell does not answer.
+            StoreUnavailableError: a cell does not answer, or cannot say what was changed; nothing was copied, or not all.
         """
-        source = Store(self.settings_of(directory.cells[source_name or directory.default_cell]))
+        source_name = source_name or directory.default_cell
+        source = Store(self.settings_of(directory.cells[source_name]))
         async with source, Store(self.settings_of(directory.cells[name])) as target:
-            await catch_up({"source": source, "target": target})
-            return await copy_operators_data(source, target)
+            caught = await catch_up({source_name: source, name: target})
+            if not caught.is_whole:
+                raise StoreUnavailableError(
+                    f"what operators own was not copied to cell {name}: it or cell {source_name} does not answer, lacks a migration, or was "
+                    "changed meanwhile. `duly cells check` says what helps; then run it again"
+                )
+            left = [thing for things in caught.left.values() for thing in things]
+            copied = await copy_operators_data(source, target, left)
+        newer = tuple(
+            f"cell {name} has a newer change, which cell {source_name} does not take: {reason}"
+            for reason in caught.refused.get(source_name, ())
+        )
+        return Copied(copied.changed, (*caught.refused.get(name, ()), *newer, *copied.refused))
 
     def init(self, name: str, address: str = "") -> Directory:
         """Make the store the first cell of an installation: all namespaces live in it.

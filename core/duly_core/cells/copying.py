@@ -1,6 +1,7 @@
 """Copy what operators own from one cell to another: all cells have the same grants, tokens, settings, limits, gates, pools, calendars."""
 
 import json
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,8 +64,12 @@ async def differences(source: Store, target: Store) -> Mapping[str, int]:
     Raises:
         StoreUnavailableError: a cell does not answer.
     """
-    ours, theirs = await read_access(source), await read_access(target)
-    owned, other = await _read(source), await _read(target)
+    return _differ(
+        await read_access(source), await read_access(target), await _read(source), await _read(target)
+    )
+
+
+def _differ(ours: AccessRows, theirs: AccessRows, owned: "_Owned", other: "_Owned") -> Mapping[str, int]:
     pairs: tuple[tuple[Mapping[Any, object], Mapping[Any, object]], ...] = (
         ({grant[:3]: None for grant in ours.grants}, {grant[:3]: None for grant in theirs.grants}),
         (_revoked(ours), _revoked(theirs)),
@@ -84,38 +89,66 @@ async def differences(source: Store, target: Store) -> Mapping[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-async def copy_operators_data(source: Store, target: Store) -> Copied:
+async def copy_operators_data(
+    source: Store, target: Store, but_for: Collection[tuple[str, str]] = ()
+) -> Copied:
     """Make what operators own in one cell what it is in another. Done again, it completes what was broken off.
 
     What applications declare, breakers, and all that belongs to a namespace stays as it is. It may be that a resource in use
     cannot be changed or removed: it stays, and is named.
 
+    Args:
+        source: the cell that is copied.
+        target: the other one.
+        but_for: kinds and names, as those of `copy_some`, of what stays as it is in the target. Tokens all stay if one is named.
+
     Raises:
         StoreUnavailableError: a cell does not answer; what was written before stays.
     """
-    differ = await differences(source, target)
-    changed = dict(differ)
+    left: defaultdict[str, set[str]] = defaultdict(set)
+    for kind, name in but_for:
+        left[kind].add(name)
+    there = await read_access(target)
+    rows = _access_but_for(await read_access(source), there, left)
+    ours, theirs = [_but_for(await _read(store), left) for store in (source, target)]
+    differ = _differ(rows, there, ours, theirs)
     refused: list[str] = []
     if {"grants", "tokens"} & differ.keys():
-        rows, there = await read_access(source), _revoked(await read_access(target))
         await write_access(target, rows)
+        revoked = _revoked(there)
         refused += [
             f"token {row[1]} is revoked there and stays so: revoke it in all cells (duly tokens revoke {row[1]})"
             for row in rows.tokens
-            if row[-1] is None and there.get(row[0])
+            if row[-1] is None and revoked.get(row[0])
         ]
-    ours, theirs = await _read(source), await _read(target)
-    if "settings" in differ:
-        refused += await _copy_settings(ours, theirs, target)
-    if "resources" in differ:
-        refused += await _copy_resources(ours, theirs, target)
-    if "gates" in differ:
-        refused += await _copy_gates(ours, theirs, target)
-    if "pools" in differ:
-        refused += await _copy_pools(ours, theirs, target)
-    if "calendars" in differ:
-        refused += await _copy_calendars(ours, theirs, target)
-    return Copied(changed, tuple(refused))
+    for kind, copy in _COPIES.items():
+        if kind in differ:
+            refused += await copy(ours, theirs, target)
+    return Copied(differ, tuple(refused))
+
+
+def _access_but_for(ours: AccessRows, theirs: AccessRows, left: Mapping[str, Collection[str]]) -> AccessRows:
+    """Return what the target gets: of what is left its own."""
+    names = left.get("grants", ())
+    if not names and not left.get("tokens"):
+        return ours
+    grants = [row for row in ours.grants if grant_name(*row[:3]) not in names]
+    grants += [row for row in theirs.grants if grant_name(*row[:3]) in names]
+    return AccessRows(theirs.tokens if left.get("tokens") else ours.tokens, grants)
+
+
+def _but_for(owned: "_Owned", left: Mapping[str, Collection[str]]) -> "_Owned":
+    """Return what is owned, without what is left. Settings are one thing."""
+    kept = {
+        kind: {
+            name: each
+            for name, each in getattr(owned, kind).items()
+            if kind != "settings" and name not in names
+        }
+        for kind, names in left.items()
+        if kind in _COPIES
+    }
+    return replace(owned, **kept)
 
 
 async def copy_some(source: Store, target: Store, kind: str, names: Collection[str]) -> tuple[str, ...]:
