@@ -8,11 +8,13 @@ import pytest
 from prometheus_client import REGISTRY
 
 import duly
+from duly_core.process.lambda_metrics import DEFAULT_MOST, OTHER
 from duly_core.slo import store as store_slo
-from duly_core.slo.objectives import MOST_OBJECTIVES, Objective, Objectives
+from duly_core.slo.objectives import MOST_OBJECTIVES, Objective, Objectives, Promised
 from duly_core.slo.rules import levels_of
 from duly_core.trends import store as trends
 from duly_core.trends.rules import Sum, Time, on_time, place_of
+from duly_frontend import events
 from duly_frontend.problems.board import ProblemBoard
 from duly_frontend.problems.texts import say
 from duly_wire.enums import ProblemKind
@@ -262,6 +264,25 @@ async def test_the_metrics_forget_an_objective_that_was_removed(store, task_stat
     await board.run_once()
 
     assert REGISTRY.get_sample_value("duly_start_objective_seconds", {"lambda": LAMBDA}) is None
+
+
+def test_the_metrics_of_objectives_never_name_the_lambdas_that_share_a_series():
+    many = {f"team/l{n}": Promised(0.9, MINUTE, "team/*") for n in range(DEFAULT_MOST + 50)}
+
+    def named():
+        return [
+            REGISTRY.get_sample_value(f"duly_start_objective_{unit}", {"lambda": name})
+            for unit in ("seconds", "ratio")
+            for name in ("team/l0", OTHER)
+        ]
+
+    try:
+        events.objectives_read(many)
+        assert named() == [60, None, 0.9, None]
+        events.objectives_read({OTHER: Promised(0.9, MINUTE, OTHER)})  # a lambda may be called so
+        assert named() == [None] * 4
+    finally:
+        events.objectives_read({})
 
 
 async def test_a_chart_draws_the_objective_of_its_lambda_and_marks_its_change(client, frontend, task_states):

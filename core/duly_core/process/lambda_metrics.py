@@ -103,9 +103,18 @@ class GaugeByLambda:
     """A gauge that is measured for all lambdas of a store at once. Its first label is `lambda`."""
 
     def __init__(
-        self, gauge: Gauge, combine: Callable[[Iterable[float]], float], named: NamedLambdas = named_lambdas
+        self,
+        gauge: Gauge,
+        combine: Callable[[Iterable[float]], float] | None,
+        named: NamedLambdas = named_lambdas,
     ) -> None:
-        """Make one; `combine` makes one value of those of the lambdas that share a series: `sum` or `max`."""
+        """Make one.
+
+        Args:
+            gauge: its first label is `lambda`.
+            combine: makes one value of those of the lambdas that share a series: `sum` or `max`. None: the series is not shown.
+            named: says how many lambdas have series of their own.
+        """
         self._gauge = gauge
         self._combine = combine
         self._named = named
@@ -132,8 +141,10 @@ class GaugeByLambda:
         shown: dict[tuple[str, ...], list[float]] = {}
         for (name, *others), value in values.items():
             shown.setdefault((name if name in own else OTHER, *others), []).append(value)
+        if self._combine is None:
+            shown = {labels: each for labels, each in shown.items() if labels[0] != OTHER}
         for labels, combined in shown.items():
-            self._gauge.labels(*labels).set(self._combine(combined))
+            self._gauge.labels(*labels).set(combined[0] if self._combine is None else self._combine(combined))
         for labels in self._shown - shown.keys():
             self._gauge.remove(*labels)
         self._shown = set(shown)

@@ -88,7 +88,7 @@ _objective_seconds = GaugeByLambda(
         "Of a lambda with an objective of its own: how late its runs may begin.",
         ["lambda"],
     ),
-    combine=max,
+    combine=None,  # rules leave out what it names: `other` would be all lambdas that HSCs do not name
 )
 _objective_ratio = GaugeByLambda(
     Gauge(
@@ -96,7 +96,7 @@ _objective_ratio = GaugeByLambda(
         "Of a lambda with an objective of its own: the share of its runs that is to begin on time.",
         ["lambda"],
     ),
-    combine=max,
+    combine=None,  # rules leave out what it names: `other` would be all lambdas that HSCs do not name
 )
 _board_at = Gauge(
     "duly_problem_board_timestamp_seconds",
