@@ -3,7 +3,11 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+import grpc
+import pytest
+
 from duly_core.trends import store as trends
+from duly_frontend.slo.service import ObjectiveServicer
 from tests.console.test_console_board import words
 from tests.fixtures.task_states import LAMBDA
 from tests.slo.test_slo_calls import promise
@@ -47,6 +51,28 @@ async def test_nothing_counted_is_told_as_no_data(browser, task_states):
     page = await browser.get(f"/slo?lambda={LAMBDA}")
 
     assert rows(page.text) == [f"starts within 5 s {LAMBDA} 95 % no data no data no data no data - -"]
+
+
+@pytest.fixture
+def frontend_without_objectives(monkeypatch):
+    """Let the Frontend answer as one of a release before objectives."""
+
+    async def is_unknown(_servicer, _request, context):
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    for name in ("ListObjectives", "PutObjective", "DeleteObjectives"):
+        monkeypatch.setattr(ObjectiveServicer, name, is_unknown)
+
+
+async def test_a_frontend_of_an_older_release_shows_its_promises(
+    frontend_without_objectives, browser, task_states
+):
+    await task_states.register()
+
+    page = await browser.get(f"/slo?lambda={LAMBDA}")
+
+    assert rows(page.text) == [f"starts within 5 s {LAMBDA} 95 % no data no data no data no data - -"]
+    assert 'action="/slo/put"' not in page.text
 
 
 async def test_an_unknown_lambda_is_told(browser):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+import grpc
 from starlette.responses import Response
 
 from duly_console import formatting
@@ -51,10 +52,11 @@ async def show(page: Page) -> Response:
     request = inspection_pb2.GetServiceLevelsRequest()
     setattr(request, "lambda", name)
     answer: inspection_pb2.GetServiceLevelsResponse
-    objectives: Sequence[objectives_pb2.Objective]
-    answer, objectives = await asyncio.gather(
-        page.call(page.stubs.inspection.GetServiceLevels, request), _objectives(page)
+    known: Sequence[objectives_pb2.Objective] | None
+    answer, known = await asyncio.gather(
+        page.call(page.stubs.inspection.GetServiceLevels, request), _objectives_if_served(page)
     )
+    objectives = known or ()
     since = [each for each in answer.levels if each.HasField("counted_since")]
     first = min(since, key=lambda each: each.counted_since.ToNanoseconds(), default=None)
     asked = page.asked("objective")
@@ -69,7 +71,7 @@ async def show(page: Page) -> Response:
         objectives=[(each, _percent(each.share)) for each in objectives],
         times=[(format_duration(each), formatting.span(each)) for each in START_WITHIN],
         shown={} if chosen is None else _shown(chosen),
-        can_change=page.viewer.may_somewhere("OPERATE"),
+        can_change=known is not None and page.viewer.may_somewhere("OPERATE"),
         can_set_settings=page.viewer.may_everywhere("OPERATE"),
     )
 
@@ -126,6 +128,16 @@ async def _objectives(page: Page) -> Sequence[objectives_pb2.Objective]:
         page.stubs.objectives.ListObjectives, objectives_pb2.ListObjectivesRequest()
     )
     return answer.objectives
+
+
+async def _objectives_if_served(page: Page) -> Sequence[objectives_pb2.Objective] | None:
+    """Return the objectives; None: the Frontend is of a release without them, and has promises all the same."""
+    try:
+        return await _objectives(page)
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        return None
 
 
 def _shown(objective: objectives_pb2.Objective) -> dict[str, str]:
