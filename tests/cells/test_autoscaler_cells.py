@@ -72,10 +72,10 @@ async def cells(two_cells):
         stores = {cell: await stack.enter_async_context(Store(two_cells.settings(cell))) for cell in LAMBDAS}
         for cell, name in LAMBDAS.items():
             await TaskStates(stores[cell]).register(name)
-        quick = StoreSettings(
-            dsn=line.dsn, schema_name="public", acquire_timeout=3 * SECOND, statement_timeout=3 * SECOND
+        patient = StoreSettings(  # a round must not wait for a cell until its store gives up
+            dsn=line.dsn, schema_name="public", acquire_timeout=30 * SECOND, statement_timeout=30 * SECOND
         )
-        far = await stack.enter_async_context(Store(quick))
+        far = await stack.enter_async_context(Store(patient))
         loads = CellLoads(lambda: two_cells.directory)
         stack.enter_context(loads.reading("a", stores["a"], FixedGates()))
         stack.enter_context(loads.reading("b", far, FixedGates()))
@@ -151,23 +151,20 @@ async def test_a_budget_and_a_lower_maximum_hold_while_a_cell_is_away(cells):
     assert (await cells.planned())[0] == 2
 
 
-async def test_a_cell_that_hangs_holds_up_a_round_for_a_second_and_its_late_answer_counts(cells):
+async def test_a_round_does_not_wait_until_a_cell_that_hangs_answers_and_its_late_answer_counts(cells):
     await cells.schedule("b", 4)
     cells.line.freeze()
     await cells.schedule("a", 1)
-    loop = asyncio.get_running_loop()
 
-    began = loop.time()
     alone = await cells.planned()
-    took = loop.time() - began
-    cells.line.thaw()
     reading = cells.loads._units["b"].reading
     assert reading is not None
+    assert not reading.done()
+    cells.line.thaw()
     await asyncio.wait({reading})
     both = await cells.planned()
 
     assert (alone[0], both[0]) == (1, 5)
-    assert took < cells.rounds._interval.total_seconds() + 1
 
 
 async def test_without_the_home_cell_nothing_is_planned(cells):
@@ -202,7 +199,7 @@ async def test_due_times_of_a_cell_whose_clock_goes_ahead_are_told_by_the_home_c
         (["mail/send"], ["b"]),
         (["mail/*", "send"], ["a", "b"]),
         (["*"], ["a", "b"]),
-        (["ma*"], ["a", "b"]),
+        (["ma*"], ["a"]),
         (["mailing*"], ["a"]),
     ],
 )
