@@ -36,13 +36,13 @@ def may_name_a_cell(request: Descriptor) -> bool:
 
 
 def note_cell(answer: Any, cell: str) -> None:
-    """Write the name of a cell into all that an answer of it has."""
+    """Write the name of a cell into all that an answer of it has; empty: take it out."""
     for path, field in _places(answer.DESCRIPTOR):
         for message in _reached(answer, path):
             if field == _CELL:
                 message.cell = cell
             else:
-                message.cells[:] = [cell]
+                message.cells[:] = [cell] if cell else []
 
 
 def note_names(answer: Any, cells: Collection[str]) -> None:

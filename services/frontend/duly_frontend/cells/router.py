@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from duly_core.access.current import current_access
+from duly_core.access.current import are_roles_known, current_access
 from duly_core.access.methods import ANSWERED_WITHOUT_ROLES
 from duly_core.cells.directory import Directory
 from duly_core.errors import DulyError, InvalidRequestError, NotInCellError, TooMuchError
@@ -24,7 +24,7 @@ from duly_frontend.cells import gates, operators, watching
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler, note_missing
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
-from duly_frontend.cells.named import UnknownCellError, may_name_a_cell, note_names
+from duly_frontend.cells.named import UnknownCellError, may_name_a_cell, note_cell, note_names
 from duly_frontend.cells.routes import (
     LOCATED,
     ROUTES,
@@ -360,6 +360,8 @@ class Router:
         self, otherwise: Callable[..., Awaitable[Any]], path: str, route: Route, request: Any, context: Any
     ) -> Any:
         """Serve what may be of the one cell that its caller names; `otherwise` serves what names none."""
+        if not are_roles_known():
+            return await self._away_to_unknown(path, request, context)
         if not request.cell:
             answer = await otherwise(path, route, request, context)
         elif request.cell not in self._directory().cells:
@@ -371,6 +373,15 @@ class Router:
                 raise failed[request.cell]
             answer = self._merging.merge(path, request, answers, cells)
         note_names(answer, self._cells())
+        return answer
+
+    async def _away_to_unknown(self, path: str, request: Any, context: Any) -> Any:
+        """Serve a caller whose roles cannot be read: it learns neither which cells there are nor how they stand."""
+        asked = type(request)()
+        asked.CopyFrom(request)
+        asked.cell = ""
+        answer = await self._anywhere().call(path, asked, context)
+        note_cell(answer, "")
         return answer
 
     def _asked(self, path: str, request: Any, cells: Collection[str]) -> Mapping[str, Any]:
