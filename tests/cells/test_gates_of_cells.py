@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
 from duly_core.cells.late_changes import CHANGES
+from duly_core.errors import StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.gates.store import NewGate
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_frontend.cells.gates import AllUnits, delete
 from duly_wire import missing_cells
 from duly_wire.v1 import gates_pb2, gates_pb2_grpc, task_pb2
 from tests.fixtures.routed_cells import RoutedCells, serve_cells, serves
@@ -227,3 +230,39 @@ async def test_a_removal_that_cannot_be_noted_for_the_cell_that_is_away_says_whe
     (again,) = (await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop"]))).results
     assert not again.HasField("error")
     assert await _patterns(routed_cells, "b") == {}
+
+
+@dataclass
+class _Unit:
+    """A cell that is read; what it is told is answered by the test."""
+
+    name: str
+    reads: Store
+    is_serving: bool = True
+
+
+async def test_a_gate_on_all_lambdas_that_is_removed_while_a_cell_is_lost_is_noted_for_it(
+    routed_cells: RoutedCells,
+) -> None:
+    async def call_each(*_: Any) -> Any:
+        removed = gates_pb2.DeleteGatesResponse(results=[gates_pb2.DeleteGateResult()])
+        return {"a": removed}, {"b": StoreUnavailableError("its Postgres stopped")}
+
+    class Context:
+        def set_trailing_metadata(self, metadata: Any) -> None:
+            assert missing_cells.read(metadata, missing_cells.LATER) == ("b",)
+
+    stop = NewGate("stop", Kind.PAUSE, GateScope("*"), None, "ann", "", None)
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        for store in (first, second):
+            await store_gates.put_gate(store, "stop", lambda _: stop)
+        units: Any = {"a": _Unit("a", first), "b": _Unit("b", second)}
+        cells = AllUnits(routed_cells.directory, units, units.__getitem__, lambda: units["a"], call_each)
+        asked = gates_pb2.DeleteGatesRequest(names=["stop"])
+        (result,) = (await delete(asked, cells, Context())).results
+    assert "removed in cell a, and not everywhere: its Postgres stopped" in result.error.message
+    assert await _noted(routed_cells, "a") == [("gates", "stop")]
+    assert await _noted(routed_cells, "b") == []

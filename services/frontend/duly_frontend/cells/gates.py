@@ -125,7 +125,8 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
             errors[name] = _away(f"{said}{error}")
     if {*request.names} == errors.keys() and not failed:
         raise CellUnavailableError(", ".join(found.away), next(iter(errors.values())).message)
-    await _note_removed(found, outcomes, errors, cells, context)
+    away = sorted({*found.away, *failed})
+    await _note_removed(found.by_name, away, outcomes, errors, cells, context)
     if any(each.code == task_pb2.ERROR_CODE_CELL_UNAVAILABLE for each in errors.values()):
         events.items_away()
     results = [
@@ -136,7 +137,8 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
 
 
 async def _note_removed(
-    found: _Found,
+    by_name: Mapping[str, Mapping[str, Gate]],
+    away: Sequence[str],
     outcomes: Mapping[str, Mapping[str, Any]],
     errors: dict[str, task_pb2.ItemError],
     cells: AllUnits,
@@ -145,26 +147,26 @@ async def _note_removed(
     """Note which gates on all lambdas were removed, for the cells that are away. What could not be noted is added to the errors."""
     removed = [
         name
-        for name, there in found.by_name.items()
-        if _is_of_all(there) and name not in errors and not _worst(outcomes[name]).HasField("error")
+        for name, there in by_name.items()
+        if _is_of_all(there) and outcomes[name] and not _worst(outcomes[name]).HasField("error")
     ]
-    if not found.away or not removed:
+    if not away or not removed:
         return
     changed = {
         cell: [("gates", name) for name in removed if cell in outcomes[name]]
         for cell in dict.fromkeys(cell for name in removed for cell in outcomes[name])
     }
     units = [unit for cell in changed if (unit := cells.units[cell]) is not None]
-    away = ", ".join(found.away)
+    lacking = ", ".join(away)
     if not_noted := await operators.note(units, changed):
         for name in removed:
             done = ", ".join(outcomes[name])
             errors[name] = _away(
-                f"removed in cell {done}, and not noted for cell {away}: {not_noted}. "
-                f"The same call again completes it, once cell {away} answers"
+                f"removed in cell {done}, and not noted for cell {lacking}: {not_noted}. "
+                f"The same call again completes it, once cell {lacking} answers"
             )
     else:
-        note_late(context, found.away)
+        note_late(context, away)
 
 
 async def _check_directory(unit: CellUnit, directory: Directory) -> None:
