@@ -311,6 +311,7 @@ def test_a_newer_change_that_the_source_does_not_take_is_not_undone_by_a_copy_an
     assert "cell b has a newer change, which cell a does not take: grants: RaiseException: not here" in (
         done.stderr.replace("\n", " ")
     )
+    assert done.exit_code == 1  # something is left
     assert [grants(dsn) for dsn in stores] == [[], ["recent"]]
 
 

@@ -237,24 +237,27 @@ def sync(
     with _administration(dsn) as administration:
         name = administration.source_of_copies(source or "")
         found = administration.sync()
+        is_all_copied = True
         for state in found.states:
             if state.copy is not None and not state.away and state.cell.name != name:
-                _copy(administration, found.directory, state.cell.name, name)
+                is_all_copied &= _copy(administration, found.directory, state.cell.name, name)
         problems = found.problems()
         for problem in problems:
             say(problem)
-        if problems:
+        if problems or not is_all_copied:
             raise typer.Exit(_EXIT_FAILED)
         say(f"all cells have version {found.directory.version} of the directory")
 
 
-def _copy(administration: "Administration", directory: "Directory", name: str, source: str = "") -> None:
+def _copy(administration: "Administration", directory: "Directory", name: str, source: str = "") -> bool:
+    """Copy, say what was copied, and tell whether that was all."""
     copied = asyncio.run(administration.copy_what_operators_own(directory, name, source))
     if copied.changed:
         told = ", ".join(f"{number} {kind}" for kind, number in copied.changed.items())
         say(f"copied to cell {name}: {told}")
     for refusal in copied.refused:
         say(f"not copied to cell {name}: {refusal}", err=True)
+    return not copied.refused
 
 
 @contextmanager
