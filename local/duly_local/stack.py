@@ -284,7 +284,7 @@ class LocalStack:
             (name for name in cells.names if name != cells.default), cells.default
         )
         if settings:
-            self._output.write("duly", f"for `duly cells`, in another shell: export {settings}")
+            self._output.write("duly", f"for duly cells, in another shell: export {settings}")
             self._output.write("duly", f"to assign one: {command}")
         else:
             self._output.write(

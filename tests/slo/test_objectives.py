@@ -302,7 +302,7 @@ async def test_the_command_sets_shows_and_removes_an_objective(frontend, run_dul
         return await run_duly("slo", *words, "--address", frontend.address)
 
     made = await run("set", LAMBDA, "--within", "1s", "--share", "99.9")
-    again = await run("set", LAMBDA, "--share", "99.5")
+    again = await run("set", LAMBDA, "--share", "99.5%")
     ghost = await run("set", "ghost", "--within", "1s", "--share", "90")
     listed = await run("objectives")
     shown = await run(LAMBDA)
@@ -324,7 +324,10 @@ async def test_the_command_sets_shows_and_removes_an_objective(frontend, run_dul
     ("words", "why"),
     [
         (["--share", "100"], "less than 100"),
-        (["--share", "-1"], "more than 0"),
+        (["--share", "-1"], "from 50 to less than 100"),
+        (["--share", "0.999"], "from 50 to less than 100, such as 99.9, not '0.999'"),
+        (["--share", "nan"], "from 50 to less than 100"),
+        (["--share", "99,9"], "must be a percentage, such as 99.9, not '99,9'"),
         (["--within", "soon"], "duration"),
         ([], "is missing"),
     ],

@@ -83,7 +83,7 @@ def set_objective(
         ),
     ] = None,
     share: Annotated[
-        float | None,
+        str | None,
         typer.Option(help="The percentage of runs that is to be on time, such as 99.9.", show_default=False),
     ] = None,
     address: Address = DEFAULT_ADDRESS,
@@ -92,15 +92,12 @@ def set_objective(
     """Set the objective of a lambda or prefix, or change it: only the options that you give. The longest prefix that fits holds."""
     if within is None and share is None:
         raise invalid("--within", "is missing, and --share: such as --within 1s --share 99.9")
-    if share is not None and not 0 < share < _ALL:
-        raise invalid(
-            "--share", f"must be more than 0 and less than 100, not {share:g}: with 100 there is no budget"
-        )
+    percentage = None if share is None else _read_percentage(share)
     start_within = parse_duration(within, "--within")
     with connected(address) as client:
         done = client.put_objective(
             lambda_name,
-            KEEP if share is None else round(share / _ALL, _DIGITS),
+            KEEP if percentage is None else round(percentage / _ALL, _DIGITS),
             start_within=KEEP if start_within is None else start_within,
         )
     show_all([done], _objectives, as_object, as_json=as_json)
@@ -125,7 +122,23 @@ def list_objectives(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False)
     show_all(found, _objectives, lambda each: as_object(each, ["changed", "lambdas"]), as_json=as_json)
 
 
+def _read_percentage(text: str) -> float:
+    """Return a percentage; a part of 1, such as 0.999, is refused: as a percentage nearly every run would keep it."""
+    try:
+        percentage = float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise invalid("--share", f"must be a percentage, such as 99.9, not {text!r}") from None
+    if percentage == _ALL:
+        raise invalid("--share", "must be less than 100: with 100 there is no budget")
+    if not _LEAST <= percentage < _ALL:
+        raise invalid(
+            "--share", f"must be a percentage from {_LEAST} to less than 100, such as 99.9, not {text!r}"
+        )
+    return percentage
+
+
 _ALL = 100
+_LEAST = 50
 _DIGITS = 12
 """Of a share: 99.9 / 100 is 0.999."""
 
