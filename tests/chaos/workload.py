@@ -158,7 +158,7 @@ class Workload:
         """Return the ids of a task, and of the graph that it is in; none: nothing is acknowledged yet."""
         if not self._scheduled:
             return "", ""
-        # no random number of the plan's: who asks is not part of it
+        # no random number of the plan's: the caller is not part of it
         newest = self._scheduled[-1 - since_boot_ns() % min(len(self._scheduled), _NEWEST)]
         return newest.task_id, newest.graph_id
 

@@ -176,7 +176,7 @@ async def _rows(store: Store) -> list[list[TupleRow]]:
 
 @asynccontextmanager
 async def _serve(serve: Serve, listen: str, authorizer: Authorizer | None) -> AsyncIterator[_Service]:
-    """Run a process as `duly` does, until the block ends; whoever is let in is decided here."""
+    """Run a process as `duly` does, until the block ends; the authorizer decides who may call."""
     stop = asyncio.Event()
     with (
         patch("duly_frontend.cells.serving.open_authorizer", lambda *_: authorizer),

@@ -105,7 +105,7 @@ def pattern_problem(pattern: str) -> str:
 
 
 class Access:
-    """What one principal may do. Immutable; made anew when its grants change."""
+    """What one principal may do. Immutable; made again when its grants change."""
 
     def __init__(self, principal: str, grants: Sequence[Grant], groups: tuple[str, ...] = ()) -> None:
         self.principal = principal

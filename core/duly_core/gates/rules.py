@@ -105,7 +105,7 @@ _REMEMBERED = 20_000
 
 
 class GateSet:
-    """The gates that are in force. Immutable; made anew when one comes or goes."""
+    """The gates that are in force. Immutable; made again when one comes or goes."""
 
     def __init__(self, gates: Iterable[Gate] = ()) -> None:
         self.gates = tuple(gates)

@@ -35,7 +35,7 @@ _OVERLAP = timedelta(seconds=1)
 _SHORT_REST = 1.0
 """Seconds in which a queue is not read that a pick reads as a whole."""
 _MOST_PASSED_OVER = 5
-"""Picks in a row that took nothing of what was found in a queue; then it is read anew."""
+"""Picks in a row that took nothing of what was found in a queue; then it is read again."""
 _NEXT_INSTANT = timedelta(microseconds=1)
 _REMEMBERED = 20_000
 """Queues: names come from callers."""

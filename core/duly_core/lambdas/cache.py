@@ -48,7 +48,7 @@ class LambdaCache:
         self._lock = asyncio.Lock()
 
     async def payload_limits(self, names: set[str], may_add: Collection[str] = ()) -> Mapping[str, int]:
-        """Limits by lambda, fresh enough, and looked up anew if one of `names` is not among them.
+        """Limits by lambda, fresh enough, and looked up again if one of `names` is not among them.
 
         Of `may_add` the queues of tasks that require labels are made if they are not there yet.
 
@@ -123,7 +123,7 @@ class LambdaCache:
         return age > FRESH or (age > RETRY and not names <= self._limits.keys())
 
     def forget(self) -> None:
-        """The registry changed: read it anew next time."""
+        """The registry changed: read it again next time."""
         self._changes += 1
         self._read_at = float("-inf")
 

@@ -29,7 +29,7 @@ def admin_connection(dsn: str) -> Iterator[psycopg.Connection[TupleRow]]:
         OperationalError: Postgres cannot be reached, or a wait took too long; nothing was changed.
     """
     with psycopg.connect(dsn, **CONNECT) as connection:  # type: ignore[arg-type]  # libpq takes them as text
-        # of the transaction only: poolers refuse start-up options, and share sessions out anew
+        # of the transaction only: poolers refuse start-up options, and share sessions out again
         connection.execute(
             "select set_config('lock_timeout', %s, true), set_config('statement_timeout', %s, true)",
             [_milliseconds(LOCK_TIMEOUT), _milliseconds(STATEMENT_TIMEOUT)],

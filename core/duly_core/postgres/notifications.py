@@ -122,7 +122,7 @@ class Notifier:
 
 
 class Listener:
-    """Listens on a connection of its own; a lost connection is opened anew, and costs lateness only."""
+    """Listens on a connection of its own; a lost connection is opened again, and costs lateness only."""
 
     def __init__(
         self,

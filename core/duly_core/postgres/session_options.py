@@ -50,7 +50,7 @@ minute. By itself it would keep it for two hours, and each such loss would leave
 
 
 def start_up(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:
-    """The libpq parameter that says so; none to a pooler, which refuses it and shares sessions out anew."""
+    """The libpq parameter that says so; none to a pooler, which refuses it and shares sessions out again."""
     if settings.pooled:
         return {}
     set_to = options(settings, lock_timeout) | _KEEPALIVES

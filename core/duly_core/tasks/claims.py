@@ -265,7 +265,7 @@ async def claim_again(
 
 
 async def _read_again(store: Store, tasks: list[ClaimedTask]) -> list[ClaimedTask]:
-    """Read anew those that were changed after the snapshot that their claim read them in: those are stale."""
+    """Read those again that were changed after the snapshot that their claim read them in: those are stale."""
     stale = [(task.task_id, task.token) for task in tasks if task.is_stale]
     if not stale:
         return tasks

@@ -53,7 +53,7 @@ _RAISE = (
     "update task set fence = %(floor)s from dead_letter where dead_letter.task_id = task.task_id and task.fence is not null",
     # etags of the lost time must not fit what is written from now on
     "update time_table set revision = greatest(revision + 1, %(floor)s)",
-    # servers that kept running read grants and gates anew
+    # servers that kept running read grants and gates again
     "update access_version set version = greatest(version + 1, (extract(epoch from duly_now()) * 1000)::int8)",
     "update gate_version set version = greatest(version + 1, (extract(epoch from duly_now()) * 1000)::int8)",
 )

@@ -34,7 +34,7 @@ _THINNED_EVERY = timedelta(hours=1)
 _REPORTS_KEPT = timedelta(days=1)
 """Of hosts and services that ended: long enough to see what was there in an incident."""
 _LOOK_HOLDS = timedelta(hours=1)
-"""So long a partition that was looked through may wait for its lock, before it is looked through anew."""
+"""So long a partition that was looked through may wait for its lock, before it is looked through again."""
 _LOCK_TIMEOUT = "200ms"
 """So long the task path may stand behind us while we wait for a table; then we come back later."""
 

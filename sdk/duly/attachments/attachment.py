@@ -220,7 +220,7 @@ class Attachment:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> Any:
-        from pydantic_core import core_schema  # who asks has it
+        from pydantic_core import core_schema  # the caller has it
 
         def read(value: object) -> Attachment:
             if isinstance(value, Attachment):

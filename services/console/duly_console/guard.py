@@ -41,7 +41,7 @@ _TOO_LATE = (
     "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."
 )
 _VIEWER_TIMEOUT = 0.5
-"""Seconds that a page waits for who asks, once it has heard that the store is away."""
+"""Seconds that a page waits for the name of its caller, once it has heard that the store is away."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _FOR_SCRIPTS = frozenset({"/live", "/trends", "/changes", "/search.json"})
 _PASSING = frozenset({500, 502, 503, 504})
@@ -348,6 +348,6 @@ class Guard:
 
 
 def _is_away(asking: asyncio.Task[Viewer]) -> bool:
-    """Whether the Frontend could not say who asks."""
+    """Whether the Frontend could not name the caller."""
     error = asking.exception()
     return isinstance(error, grpc.aio.AioRpcError) and error.code() in _AWAY

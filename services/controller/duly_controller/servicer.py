@@ -127,7 +127,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         if request.token_prefix:
             check_prefixes("token_prefix", [request.token_prefix])
         priorities = read_priorities("priorities", request.priorities)
-        if self._work_requests.closed.is_set():  # not at once: who asks again and again would keep us busy
+        if (
+            self._work_requests.closed.is_set()
+        ):  # not at once: a caller that repeats its call would keep us busy
             await asyncio.sleep(min(timeout, _CLOSED_PAUSE).total_seconds())
             return controller_pb2.NextWorkResponse()
         prefix = request.token_prefix or new_prefix()

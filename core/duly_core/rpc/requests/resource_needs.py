@@ -52,7 +52,7 @@ class ResourceCache:
         return known
 
     def forget(self) -> None:
-        """Read them anew next time: some were changed."""
+        """Read them again next time: some were changed."""
         self._read_at = float("-inf")
 
 

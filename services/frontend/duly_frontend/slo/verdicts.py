@@ -19,7 +19,7 @@ class Verdict(enum.Enum):
     FAILED = "failed"
     """It had to be accepted, and was not."""
     REFUSED = "refused"
-    """For what it asks, who asks it, or because this caller asks too much: it counts for nothing."""
+    """For its content, its caller, or the number of calls of this caller: it counts for nothing."""
 
 
 def verdict_of(

@@ -53,7 +53,7 @@ class Pause:
         return self._now() < self._slow_until
 
     def was_slow(self) -> None:
-        """It let somebody wait who asks others, too. If it does so again and again, ever fewer callers wait for it."""
+        """It let a caller of other cells wait. If it does so again and again, ever fewer callers wait for it."""
         if self.is_slow():
             return
         self._slow_until = self._now() + self._slow_for
