@@ -19,9 +19,11 @@ from duly_core.access.authorizer import Authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.postgres.client_role import grant
+from duly_core.slo.store import promised_by_lambda
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import fleet_pb2_grpc, frontend_pb2, graphs_pb2, hsc_pb2, hsc_pb2_grpc
@@ -368,6 +370,30 @@ async def a_gate_hits_what_its_owner_may_operate(tenants, shop, mallory):
     with pytest.raises(duly.InvalidTaskError, match="900"):
         await mallory.put_gate("one-more", duly.GateKind.PAUSE, "evil/*")
     await (await tenants.client("ops")).put_gate("room", duly.GateKind.PAUSE, "*", session="none")
+
+
+@row("objective")
+async def an_objective_is_of_the_lambdas_that_its_setter_operates(tenants, shop, mallory):
+    await shop.put_objective(OURS, 0.9, start_within=timedelta(seconds=1))
+
+    for pattern in (OURS, "shop/*"):
+        with pytest.raises(duly.PermissionDeniedError):
+            await mallory.put_objective(pattern, 0.5, start_within=timedelta(seconds=1))
+    with pytest.raises(duly.PermissionDeniedError):
+        await mallory.delete_objective(OURS)
+    await mallory.put_objective("s*", 0.5, start_within=timedelta(seconds=5))
+
+    assert [each.lambda_name for each in await mallory.objectives()] == ["s*"]
+    assert [(each.lambda_name, each.share) for each in await shop.objectives()] == [(OURS, 0.9)]
+    promised = await promised_by_lambda(tenants.store, LiveSloSettings())
+    assert promised[OURS].pattern == OURS
+    async with tenants.store.connection() as connection:
+        await connection.execute(
+            "insert into start_objective select 'team/' || number, 0.9, '1 s', now() from generate_series(1, 898) as number"
+        )
+    with pytest.raises(duly.InvalidTaskError, match="900"):
+        await mallory.put_objective("evil/*", 0.5, start_within=timedelta(seconds=1))
+    await (await tenants.client("ops")).put_objective("evil/*", 0.5, start_within=timedelta(seconds=1))
 
 
 @row("collection")
