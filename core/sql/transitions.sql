@@ -322,9 +322,9 @@ with asked as (
     where graph_id = any (array[%(graph_id)b::uuid])
     returning graph_id, total - cardinality(%(task_ids)b::uuid[]) as before, duly_now() as now
 ), untold as (
-    -- the end of its last node, which this transaction has written, was to tell that the graph finished
+    -- the end of its last node, which this transaction has written, was to tell that the graph finished (duly_note_graph says as of when)
     delete from task_event as event
-    where event.xid = pg_current_xact_id() and event.kind = 3 and event.graph = %(graph_id)b::uuid
+    where event.xid >= pg_current_xact_id() and event.kind = 3 and event.graph = %(graph_id)b::uuid
 ), known as (
     select asked.*, grown.graph_id, grown.before, grown.now, greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
     from grown cross join asked join lambda on lambda.name = any (array[asked.lambda])

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+import psycopg
 import pytest
 
 import duly
@@ -14,6 +15,7 @@ from duly_core.tasks.task import NewTask, Result
 from duly_core.watches.sweep import WatchSweep
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import new_task_id
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import LAMBDA
 
@@ -153,6 +155,36 @@ async def test_a_graph_is_told_with_its_tasks(client, task_states):
     assert {event.graph_id for event in events} == {g.graph_id}
     assert events[-1].graph_status is duly.GraphStatus.SUCCEEDED
     assert events[-1].task_id == ""
+
+
+async def test_a_graph_is_told_after_a_node_whose_transaction_began_later_and_committed_earlier(
+    client, task_states, dsn
+):
+    names = (LAMBDA, "mail.read")
+    await task_states.register(names[1])
+    async with client.graph("two") as g:
+        for name in names:
+            g.task(name)
+    watch = await client.watch(graph=g.graph_id)
+    one, other = [await task_states.take_of(name) for name in names]
+    beside = await task_states.claimed()
+    begun, later = [
+        [Result(each.task_id, each.token, Outcome.SUCCESS) for each in tasks]
+        for tasks in ([one, beside], [other])
+    ]
+
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("select from task_assoc where task_id = %s for update", [UUID(bytes=beside.task_id)])
+        ending = asyncio.create_task(set_results(task_states.store, begun))
+        await until_a_statement_waits_for_a_lock(dsn)
+        await set_results(task_states.store, later)
+        await holder.rollback()
+    await ending
+
+    events = await told(watch, 3)
+    assert [event.kind for event in events] == [TASK, TASK, GRAPH]
+    ids = [str(UUID(bytes=each.task_id)) for each in (one, other)]
+    assert [event.task_id for event in events[:2]] == ids
 
 
 async def test_a_graph_that_its_last_task_extends_is_told_when_the_new_one_has_ended(client, task_states):

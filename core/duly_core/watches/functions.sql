@@ -48,11 +48,14 @@ begin
     return true;
 end $$;
 
--- A graph finished.
+-- A graph finished. It is told after its nodes: the number of this transaction may be lower than that of another one, which ended a node, and for whose
+-- commit this one waited. So the row gets the highest number that may be of such a one. While this transaction is under way nobody reads up to there.
 create function duly_note_graph(graph_id uuid, status text, at timestamptz) returns boolean language plpgsql as $$
 begin
     if exists (select from watch_key where key = any (array['*', 'graphs', 'graph:' || graph_id])) then
-        insert into task_event (kind, at, graph, status) values ({{watched.graph}}, at, graph_id, status);
+        insert into task_event (xid, kind, at, graph, status)
+        select greatest(pg_current_xact_id(), (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - 1)::text::xid8),
+            {{watched.graph}}, at, graph_id, status;
     end if;
     return true;
 end $$;
