@@ -174,7 +174,9 @@ async def test_a_graph_is_told_after_a_node_whose_transaction_began_later_and_co
     ]
 
     async with await psycopg.AsyncConnection.connect(dsn) as holder:
-        await holder.execute("select from task_assoc where task_id = %s for update", [UUID(bytes=beside.task_id)])
+        await holder.execute(
+            "select from task_assoc where task_id = %s for update", [UUID(bytes=beside.task_id)]
+        )
         ending = asyncio.create_task(set_results(task_states.store, begun))
         await until_a_statement_waits_for_a_lock(dsn)
         await set_results(task_states.store, later)
