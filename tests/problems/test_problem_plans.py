@@ -34,12 +34,12 @@ analyze;
 NAMES = [f"l{number}" for number in range(LAMBDAS)]
 QUEUES = {"lambdas": NAMES, "bases": NAMES, "versions": [""] * LAMBDAS}
 CASES = {
-    "late_queues": ({"objective": "5 s", "most": 10, "most_looked_at": 50_000}, LAMBDAS),
+    "late_queues": ({"due_for": "5 s", "most": 10, "most_looked_at": 50_000}, LAMBDAS),
     "first_tasks": ({"lambdas": NAMES, "priorities": [3] * LAMBDAS}, LAMBDAS),
     "parked_by_resource": ({"most_looked_at": 2_000, "most": 10}, 10),
     "parked_on_gates": ({"gates": ["a", "b"], "most": 10}, 0),
     "held_lambdas": ({"most": 10}, 10),
-    "unclaimed_references": ({"objective": "5 s", "most": 10}, 10),
+    "unclaimed_references": ({"due_for": "5 s", "most": 10}, 10),
     "newest_dead_letters": ({"most": 10}, 10),
     "problem_signs": ({"tokens_within": "7 d", "kept_for": "1 d"}, 0),
     "blocked_sessions": ({"most": 10}, 10),
@@ -60,6 +60,7 @@ SMALL = {
     "notification_target",
     "problem",
     "lambda",
+    "start_objective",
     "unnest",
     "task_first",
     "task_rest",

@@ -26,7 +26,7 @@ VALUES = {
     Kind.CELL_AWAY: {"error": "cell b does not answer", "namespaces": "mail, sort"},
     Kind.STORE_SLOW: {"milliseconds": 700},
     Kind.SLOTS_HELD: {"slots": 8, "held": 8, "shown": 8},
-    Kind.LATE: {"why": "it waits for a free slot"},
+    Kind.LATE: {"why": "it waits for a free slot", "within": "5 s"},
     Kind.BREAKER_OPEN: {"state": "open"},
     Kind.PAUSED: {
         "does": "pauses",

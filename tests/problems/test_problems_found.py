@@ -8,10 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.fleet.services import AS_HSC, AS_STORE_CONSUMER, list_services, reporting
 from duly_core.gates import store as store_gates
 from duly_core.lambdas.names import QueueKey
 from duly_core.problems.installation import certificate_expiring, store_slow
+from duly_core.problems.kinds import Kind
+from duly_core.problems.queues import LateQueues
+from duly_core.slo import store as store_slo
 from duly_core.tasks import claims, polling
 from duly_core.tasks.claims import Caller, Pick
 from duly_frontend.problems.board import ProblemBoard
@@ -176,7 +180,7 @@ async def test_references_that_nobody_claims_are_late_with_the_tasks_that_were_n
     assert late.hits == f"4 tasks of {LAMBDA}"
     # the clock goes on while the test does
     assert re.fullmatch(
-        rf"tasks of {LAMBDA} are 1[4-9] s late: its reference was sent to the queue of {LAMBDA} 1[4-9] s ago, and no host has claimed it",
+        rf"tasks of {LAMBDA} are 1[4-9] s late, where 5 s is promised: its reference was sent to the queue of {LAMBDA} 1[4-9] s ago, and no host has claimed it",
         late.text,
     )
     assert [*found] == [ProblemKind.NO_HOST]
@@ -258,7 +262,121 @@ async def test_tasks_that_are_late_with_free_slots_are_late(board, client, task_
     late = (await problems(board, client))[ProblemKind.LATE]
 
     assert (late.severity, late.hits) == (ProblemSeverity.CRITICAL, f"1 task of {LAMBDA}")
-    assert re.match(rf"tasks of {LAMBDA} are 2 min( \d+ s)? late: ", late.text)
+    assert re.match(rf"tasks of {LAMBDA} are 2 min( \d+ s)? late, where 5 s is promised: ", late.text)
+
+
+@pytest.mark.parametrize(
+    ("within", "waited", "severity"),
+    [
+        (SECOND, 3 * SECOND, ProblemSeverity.WARNING),
+        (timedelta(milliseconds=100), 3 * SECOND, ProblemSeverity.WARNING),
+        (10 * MINUTE, 9 * MINUTE, None),
+        (10 * MINUTE, 10 * MINUTE + 30 * SECOND, ProblemSeverity.WARNING),
+        (10 * MINUTE, 12 * MINUTE, ProblemSeverity.CRITICAL),
+    ],
+)
+async def test_a_task_is_late_by_what_is_promised_of_its_lambda(
+    store, task_states, fleet, clock, within, waited, severity
+):
+    await task_states.register()
+    await store_slo.put_objective(store, "mail.*", lambda _: (0.9, within))
+    await task_states.new()
+    await clock.tick(waited)
+    await fleet.ReportHost(a_report())
+
+    found = (await ProblemBoard(store).find()).problems
+
+    assert [(each.kind, each.severity) for each in found] == ([(Kind.LATE, severity)] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("promised", "waited", "is_broken"),
+    [(0.1, 0.9, False), (0.1, 1.1, True), (1, 1.1, True), (60, 59, False), (60, 61, True)],
+)
+def test_what_is_promised_is_broken_after_a_second_at_the_earliest(promised, waited, is_broken):
+    now, queue = datetime(2026, 11, 27, tzinfo=UTC), QueueKey(LAMBDA, Priority.NORMAL)
+    late = LateQueues({queue: now - waited * SECOND}, {queue: promised * SECOND})
+
+    assert late.is_broken(queue, now) == is_broken
+
+
+async def test_lambdas_without_an_objective_are_late_by_the_setting(store, task_states, fleet, clock):
+    settings = LiveSloSettings(start_within=10 * MINUTE)
+    board = ProblemBoard(store, slo=lambda: settings)
+    await task_states.register()
+    await task_states.new()
+    await clock.tick(9 * MINUTE)
+    await fleet.ReportHost(a_report())
+
+    assert (await board.find()).problems == []
+    settings = LiveSloSettings(start_within=2 * MINUTE)
+    (late,) = (await board.find()).problems
+    assert (late.kind, late.values["within"]) == (Kind.LATE, "2 min")
+
+
+async def test_lambdas_of_several_objectives_are_late_by_their_own_and_the_sentence_says_so(
+    board, client, store, task_states, fleet, clock
+):
+    for name, within in (("mail.send", SECOND), ("mail.read", MINUTE), ("night.report", 10 * MINUTE)):
+        await task_states.register(name)
+        await store_slo.put_objective(store, name, lambda _, within=within: (0.9, within))
+        await task_states.new(lambda_name=name)
+    await clock.tick(90 * SECOND)
+    await fleet.ReportHost(a_report(lambdas=("mail.send", "mail.read", "night.report")))
+
+    late = (await problems(board, client))[ProblemKind.LATE]
+
+    assert late.hits == "2 tasks of 2 lambdas"
+    assert re.match(r"tasks of 2 lambdas are 1 min 3\d s late, more than their objectives allow: ", late.text)
+    assert late.severity is ProblemSeverity.CRITICAL  # of the one that may wait for a second
+
+
+async def test_slots_are_held_from_others_only_once_these_are_later_than_promised(
+    board, client, store, task_states, fleet, clock
+):
+    await task_states.register()
+    await task_states.register("poison.run")
+    await store_slo.put_objective(store, LAMBDA, lambda _: (0.9, 2 * MINUTE))
+    await task_states.claimed(lambda_name="poison.run")
+    await client.schedule(LAMBDA)
+    await ran(store, "update task_assoc set holder = 'rack-1:1:a/0' where holder is not null")
+    report = a_report("rack-1:1:a", lambdas=(LAMBDA, "poison.run"))
+    report.executors[0].processes, report.executors[0].slots, report.executors[0].busy_slots = 1, 1, 1
+    await clock.tick(MINUTE)
+    await fleet.ReportHost(report)
+    assert await problems(board, client) == {}
+
+    await clock.tick(2 * MINUTE)
+    await fleet.ReportHost(report)
+    assert [*await problems(board, client)] == [ProblemKind.SLOTS_HELD]
+
+
+async def test_a_task_that_no_host_serves_is_told_at_once_however_late_it_may_start(
+    board, client, store, task_states, clock
+):
+    await task_states.register()
+    await store_slo.put_objective(store, LAMBDA, lambda _: (0.9, 10 * MINUTE))
+    await client.schedule(LAMBDA)
+    await clock.tick(6 * SECOND)
+
+    assert [*await problems(board, client)] == [ProblemKind.NO_HOST]
+
+
+async def test_a_reference_that_nobody_claims_is_late_by_what_is_promised_of_its_lambda(
+    board, client, store, task_states, fleet, clock
+):
+    await task_states.register()
+    await store_slo.put_objective(store, LAMBDA, lambda _: (0.9, MINUTE))
+    await task_states.enqueued()
+    await clock.tick(30 * SECOND)
+    await fleet.ReportHost(a_report())
+    in_time = await problems(board, client)
+
+    await clock.tick(MINUTE)
+    await fleet.ReportHost(a_report())
+
+    assert in_time == {}
+    assert (await problems(board, client))[ProblemKind.LATE].hits == f"1 task of {LAMBDA}"
 
 
 async def test_tasks_of_a_lambda_that_nobody_registered_any_more_are_said(

@@ -95,7 +95,9 @@ select
     ),
     exists (select from notification_target as target where target.failures > 0),
     exists (select from problem where problem.ended_at is null)
-        or exists (select from problem where problem.ended_at < (select duly_now()) - %(kept_for)b::interval)
+        or exists (select from problem where problem.ended_at < (select duly_now()) - %(kept_for)b::interval),
+    -- no sign of trouble: from when on a queue may be late
+    (select min(objective.start_within) from start_objective as objective)
 
 -- name: read_board
 select duly_now(), board.computed_at, board.took, board.computed_by from problem_board as board
@@ -222,7 +224,8 @@ cross join lateral (
 ) as served
 
 -- name: late_queues
--- The oldest task of each queue, a step down the index for each; of these the queues whose oldest has been due for so long.
+-- The oldest task of each queue, a step down the index for each; of these the queues whose oldest has been due for so long:
+-- the shortest time after which one may be late, whatever is promised of its lambda.
 with recursive present (lambda, priority, due_at) as (
     (
         select assoc.lambda, assoc.priority, assoc.next_trigger_at
@@ -244,7 +247,7 @@ with recursive present (lambda, priority, due_at) as (
 )
 select first.lambda, first.priority, first.due_at
 from (select * from present limit %(most_looked_at)b::int8) as first
-where first.due_at < duly_now() - %(objective)b::interval
+where first.due_at < duly_now() - %(due_for)b::interval
 order by first.due_at
 limit %(most)b::int8
 
@@ -261,7 +264,7 @@ from (
     order by assoc.next_trigger_at
     limit %(most)b::int8
 ) as watched
-where watched.status = 'enqueued' and watched.waits_since < duly_now() - %(objective)b::interval
+where watched.status = 'enqueued' and watched.waits_since < duly_now() - %(due_for)b::interval
 group by watched.lambda, watched.priority
 
 -- name: unregistered_queues

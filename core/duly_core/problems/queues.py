@@ -6,25 +6,30 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.counting.statements import COUNTING
 from duly_core.events.wait_nodes import is_wait_lambda
 from duly_core.explain.hosts import LATE_REPORT
 from duly_core.gates.rules import GateSet
-from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.names import QueueKey, base_name
 from duly_core.postgres.arrays import int2s, texts
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import AboutHost, FoundProblem, found
 from duly_core.problems.statements import PROBLEMS
 from duly_core.process.newer_values import known
+from duly_core.slo.objectives import Objectives
+from duly_core.slo.store import list_objectives
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 from duly_wire.queue_names import QueueName
 
-OBJECTIVE = timedelta(seconds=5)
-"""A task that starts later than this after it was due is late: 95 % should not be."""
+STANDS_AFTER = timedelta(seconds=5)
+"""A task that nobody serves will not start by itself: it is told after so long, however late it may start."""
+LEAST_LATE = timedelta(seconds=1)
+"""A round looks every ten seconds at one moment: less says nothing, even if less is promised. Budgets judge each run."""
 LONG = timedelta(minutes=1)
-"""Late for so long is critical."""
+"""Later than promised by so much is critical."""
 _MOST_LOOKED_AT = 50_000
 _MOST_LATE = 10_000
 _MOST_COUNTED_QUEUES = 1_000
@@ -41,10 +46,12 @@ _MOST_CARDS = 50
 
 @dataclass(slots=True)
 class LateQueues:
-    """Queues of (lambda, priority) whose oldest task has been due for longer than the objective."""
+    """Queues of (lambda, priority) whose oldest task has been due for longer than is promised, or than a task without a host may be."""
 
     since: dict[QueueKey, datetime]
     """When the oldest task of each was due, or its reference was sent to SQS."""
+    promised: dict[QueueKey, timedelta] = field(default_factory=dict)
+    """Within what time after it is due a task of each must start."""
     counts: dict[QueueKey, int] = field(default_factory=dict)
     """Due tasks, as far as they were counted."""
     is_complete: bool = True
@@ -63,21 +70,84 @@ class LateQueues:
         """Return since when the first task of some queues has been due."""
         return min(self.since[queue] for queue in queues)
 
+    def is_broken(self, queue: QueueKey, now: datetime) -> bool:
+        """Whether what is promised of a queue is not kept."""
+        return now - self.since[queue] > max(LEAST_LATE, self.promised[queue])
 
-async def read_late(store: Store) -> LateQueues:
+    def longest_past(self, queues: Iterable[QueueKey], now: datetime) -> timedelta:
+        """Return by how much the first task of some queue is later than promised, at most."""
+        return max(now - self.since[queue] - self.promised[queue] for queue in queues)
+
+
+class _Waits(NamedTuple):
+    """Of a queue: the task that has waited the longest for a host."""
+
+    queue: QueueKey
+    since: datetime
+    task_id: TaskId | None = None
+    """Of one whose reference is in SQS."""
+    tasks: int = 0
+    """Of such references."""
+
+
+async def read_late(
+    store: Store, now: datetime, settings: LiveSloSettings, shortest: timedelta | None
+) -> LateQueues:
     """Return the late queues, the oldest 10,000 of them, with counts.
+
+    Args:
+        store: the store.
+        now: by its clock.
+        settings: what is promised of lambdas without an objective of their own.
+        shortest: time within which a lambda with an objective of its own must start; None: there is none.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    asked = {"objective": OBJECTIVE, "most": _MOST_LATE, "most_looked_at": _MOST_LOOKED_AT}
-    late = LateQueues(
-        {
-            QueueKey(name, of_priority): due_at
-            for name, priority, due_at in await store.run(PROBLEMS["late_queues"], asked)
-            if (of_priority := known(Priority, priority)) is not None
-        }
-    )
+    due_for = max(LEAST_LATE, min(STANDS_AFTER, settings.start_within, shortest or STANDS_AFTER))
+    ready, sent = await _read_ready(store, due_for), await _read_sent(store, due_for)
+    own = await list_objectives(store) if shortest is not None and (ready or sent) else ()
+    objectives = Objectives(settings, own)
+    promised = {
+        each.queue: objectives.of(base_name(each.queue.lambda_name)).start_within for each in (*ready, *sent)
+    }
+    late = LateQueues({}, promised)
+
+    def is_told(waits: _Waits) -> bool:
+        return now - waits.since > max(LEAST_LATE, min(STANDS_AFTER, promised[waits.queue]))
+
+    late.since = {each.queue: each.since for each in ready if is_told(each)}
+    await _count(store, late)
+    for each in filter(is_told, sent):
+        late.counts[each.queue] = late.counts.get(each.queue, 0) + each.tasks
+        if each.task_id is not None and each.since <= late.since.get(each.queue, each.since):
+            late.since[each.queue], late.unclaimed[each.queue] = each.since, each.task_id
+    late.is_complete &= sum(each.tasks for each in sent) < _MOST_WATCHED
+    return late
+
+
+async def _read_ready(store: Store, due_for: timedelta) -> list[_Waits]:
+    asked = {"due_for": due_for, "most": _MOST_LATE, "most_looked_at": _MOST_LOOKED_AT}
+    return [
+        _Waits(QueueKey(name, of_priority), due_at)
+        for name, priority, due_at in await store.run(PROBLEMS["late_queues"], asked)
+        if (of_priority := known(Priority, priority)) is not None
+    ]
+
+
+async def _read_sent(store: Store, due_for: timedelta) -> list[_Waits]:
+    """Return tasks whose references are in SQS: a gate or a resource held them before, and is no fault of the queue."""
+    asked = {"due_for": due_for, "most": _MOST_WATCHED}
+    return [
+        _Waits(QueueKey(name, of_priority), waits_since, task_id, count)
+        for name, priority, waits_since, count, task_id in await store.run(
+            PROBLEMS["unclaimed_references"], asked
+        )
+        if (of_priority := known(Priority, priority)) is not None
+    ]
+
+
+async def _count(store: Store, late: LateQueues) -> None:
     counted = [*late.since][:_MOST_COUNTED_QUEUES]
     if counted:
         most = max(_LEAST_OF_A_QUEUE, min(_MOST_OF_A_QUEUE, _MOST_COUNTED // len(counted)))
@@ -92,26 +162,6 @@ async def read_late(store: Store) -> LateQueues:
             late.counts[QueueKey(name, Priority(priority))] = max(1, count)
             late.is_complete &= count < most
     late.is_complete &= len(counted) == len(late.since)
-    await _add_unclaimed(store, late)
-    return late
-
-
-async def _add_unclaimed(store: Store, late: LateQueues) -> None:
-    """Add tasks whose references are in SQS: a gate or a resource held them before, and is no fault of the queue."""
-    asked = {"objective": OBJECTIVE, "most": _MOST_WATCHED}
-    seen = 0
-    for name, priority, waits_since, count, task_id in await store.run(
-        PROBLEMS["unclaimed_references"], asked
-    ):
-        seen += count
-        of_priority = known(Priority, priority)
-        if of_priority is None:
-            continue
-        queue = QueueKey(name, of_priority)
-        late.counts[queue] = late.counts.get(queue, 0) + count
-        if waits_since <= late.since.get(queue, waits_since):
-            late.since[queue], late.unclaimed[queue] = waits_since, task_id
-    late.is_complete &= seen < _MOST_WATCHED
 
 
 def held_by_gates(late: LateQueues, gates: GateSet) -> dict[str, list[QueueKey]]:

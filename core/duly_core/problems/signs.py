@@ -1,7 +1,9 @@
 """Tells of what there may be problems, in one small read: a round leaves out the reads that would find nothing."""
 
+from datetime import timedelta
 from typing import NamedTuple
 
+from duly_core.config.live_sections import START_WITHIN
 from duly_core.postgres.pool import Store
 from duly_core.problems.installation import TOKENS_WITHIN
 from duly_core.problems.statements import PROBLEMS
@@ -23,6 +25,8 @@ class Signs(NamedTuple):
     failing_targets: bool = True
     problems: bool = True
     """Of earlier rounds: open ones, or such as are to be forgotten."""
+    shortest_objective: timedelta | None = START_WITHIN[0]
+    """Within which some lambdas must start, by objectives of their own; None: there are none."""
 
 
 ALL = Signs()

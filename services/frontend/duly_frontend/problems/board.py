@@ -184,7 +184,9 @@ class ProblemBoard:
             return await tried(find(), [], kind) if may_be else []
 
         signs = await tried(read_signs(store), ALL)
-        late = await tried(read_late(store), LateQueues({}), *_OF_LATE_QUEUES)
+        late = await tried(
+            read_late(store, now, self._slo(), signs.shortest_objective), LateQueues({}), *_OF_LATE_QUEUES
+        )
         held = held_by_gates(late, self._gate_set) if late.since else {}
         counts = {name: late.lambdas(queues) for name, queues in held.items()}
         held_back = {queue for queues in held.values() for queue in queues}

@@ -1,4 +1,4 @@
-"""Finds why queues are late: cheap reads for all of them, then Explain for some of those that are left."""
+"""Finds why queues are late: cheap reads for all of them, then Explain for some of those that are later than promised."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +14,7 @@ from duly_core.problems.problem import AboutTask, FoundProblem, found
 from duly_core.problems.queues import LONG, LateQueues, first_tasks, split_by_hosts
 from duly_core.tasks.lifecycle import Status
 from duly_frontend.explain.pending import enqueued_reasons, pending_reasons
+from duly_frontend.explain.text import span
 from duly_frontend.tasks.wire import STATUS_TO_WIRE
 from duly_wire.ids import TaskId
 from duly_wire.v1 import explain_pb2
@@ -22,6 +23,7 @@ _MOST_EXPLAINED = 20
 """Tasks in a round: each costs some statements. One stands for all queues that the same hosts serve."""
 _HELD_LONG = timedelta(seconds=10)
 """Slots that are held for less are busy, and nobody holds them."""
+_SECOND, _MILLISECOND = timedelta(seconds=1), timedelta(milliseconds=1)
 _STATUSES = {number: status for status, number in STATUS_TO_WIRE.items()}
 _OF_ITSELF = frozenset(
     {
@@ -55,7 +57,12 @@ async def find_late(
     """
     left = [queue for queue in late.since if queue not in held_back]
     served = await split_by_hosts(store, late, left)
-    return [*served.problems, *await _explained(store, late, served.by_hosts, now)]
+    broken = {
+        hosts: of_hosts
+        for hosts, queues in served.by_hosts.items()
+        if (of_hosts := [queue for queue in queues if late.is_broken(queue, now)])
+    }
+    return [*served.problems, *await _explained(store, late, broken, now)]
 
 
 async def _explained(
@@ -162,12 +169,18 @@ def _held(
 
 
 def _late(late: LateQueues, queues: list[QueueKey], text: str, now: datetime) -> FoundProblem:
-    since_at = late.oldest(queues)
+    promised = {late.promised[queue] for queue in queues}
     return found(
         Kind.LATE,
-        Severity.CRITICAL if now - since_at >= LONG else Severity.WARNING,
-        since_at,
+        Severity.CRITICAL if late.longest_past(queues, now) >= LONG else Severity.WARNING,
+        late.oldest(queues),
         lambdas=late.lambdas(queues),
         at_least=not late.is_complete,
         why=text,
+        # empty: their objectives differ
+        within=_words(promised.pop()) if len(promised) == 1 else "",
     )
+
+
+def _words(promised: timedelta) -> str:
+    return span(promised) if promised >= _SECOND else f"{promised // _MILLISECOND} ms"

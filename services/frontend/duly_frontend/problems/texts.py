@@ -244,11 +244,17 @@ def _late(problem: FoundProblem, now: datetime) -> Said:
     what = lambdas[0] if problem.lambda_count == 1 else number(problem.lambda_count, "lambda")
     why = problem.values.get("why", "")
     first = lambdas[0] if lambdas else ""
+    within = problem.values.get("within")  # rows of the release before have none
+    promised = f", where {within} is promised" if within else ", more than their objectives allow"
     return Said(
-        f"tasks of {what} are {span(now - problem.since_at)} late{': ' if why else ''}{why}",
+        f"tasks of {what} are {span(now - problem.since_at)} late{'' if within is None else promised}{': ' if why else ''}{why}",
         (
             (_plain("backlog", "show", first), "shows what is due, and who serves it"),
             (_plain("explain", "TASK"), "says of one task why it waits"),
+            (
+                _plain("slo", *([first] if problem.lambda_count == 1 else [])),
+                "shows what is promised, and what is left",
+            ),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if problem.lambda_count == 1 else _NOTHING,
         first if problem.lambda_count == 1 else "",
