@@ -25,6 +25,7 @@ from duly_wire.enums import TaskStatus
 from duly_wire.guarded_http import Sender
 from duly_wire.ids import new_task_id_text
 from duly_wire.v1 import task_pb2
+from tests.fixtures import tcp_server
 from tests.fixtures.waiting import until
 
 KEY = webhooks.new_key()
@@ -352,14 +353,11 @@ async def test_a_server_that_speaks_no_http_ends_nothing_but_its_attempt(
                 await writer.drain()
             except ConnectionError:
                 break
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    receiver.port = server.sockets[0].getsockname()[1]
+    async with tcp_server.serving(answer) as port:
+        receiver.port = port
+        attempt = await receiver.run("echo")
 
-    attempt = await receiver.run("echo")
-
-    server.close()
     assert attempt.outcome in (Outcome.RETRIABLE_FAILURE, Outcome.FATAL_FAILURE)
     assert attempt.failure_kind is FailureKind.CALLBACK
     assert len(attempt.failure_message) < 200

@@ -135,23 +135,15 @@ async def test_calls_whose_write_is_stuck_end_in_time_and_the_next_go_through() 
         thawed.set()
 
 
-async def test_calls_to_a_host_that_takes_connections_and_says_nothing_end_in_time() -> None:
-    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ended.wait()
-        writer.close()
-
-    ended = asyncio.Event()
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+async def test_calls_to_a_host_that_takes_connections_and_says_nothing_end_in_time(
+    silent_server: str,
+) -> None:
+    async with grpc.aio.insecure_channel(silent_server) as channel:
         calls = HscCallStream(hsc_stub(channel))
         for _ in range(2):
             error = await refusal(calls.SetResults(results(MEBIBYTE), SOON))
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await calls.close()
-    ended.set()
-    server.close()
-    await server.wait_closed()
 
 
 @pytest.mark.parametrize(
