@@ -112,6 +112,19 @@ def test_a_fence_waits_for_writers_and_nothing_is_written_after_it(
     assert connection.execute("select name from setting").fetchall() == [("a",)]
 
 
+def test_what_was_committed_before_a_fence_is_on_disk_after_it_also_without_synchronous_commit(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute("set synchronous_commit = off")
+    connection.execute("insert into setting (name, value, changed_at) values ('a', '1', now())")
+    committed = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()
+    guards.fence(connection)
+    assert committed is not None
+    flushed = connection.execute("select pg_current_wal_flush_lsn() > %s::text::pg_lsn", committed).fetchone()
+    assert flushed == (True,)
+    assert connection.execute("show synchronous_commit").fetchone() == ("off",)
+
+
 def test_a_fenced_cell_takes_newer_versions_of_the_directory(
     two_cells: TwoCells, connection: psycopg.Connection
 ) -> None:

@@ -7,7 +7,8 @@ where tgname = 'duly_cell_guard' and tgenabled = 'O'
     and relnamespace = (select home.relnamespace from pg_class as home where home.oid = 'task'::regclass)
 
 -- name: fence_cell
-select duly_cell_fence(%(tables)s::text[])
+-- Its commit brings all that was committed before to the disk, also without synchronous_commit: what a move waits for is in the WAL that is sent.
+select set_config('synchronous_commit', 'local', true), duly_cell_fence(%(tables)s::text[])
 
 -- name: unfence_cell
 select duly_cell_unfence()
