@@ -300,6 +300,58 @@ async def test_what_a_cell_claims_after_its_caller_was_answered_is_not_taken_fro
         assert await status(hsc, "b", asked.proposals[1].claim.task_id) == "claimed"
 
 
+async def test_claims_wait_no_moment_for_a_cell_that_has_hung_before_and_it_makes_none_that_nobody_waits_for(
+    postgres_server, monkeypatch
+):
+    async with serve_cells(postgres_server, patience=timedelta(minutes=5)) as hsc:
+        hsc.lines["b"].freeze()
+        await hsc.stub.ClaimTask(proposals(*await enqueued(hsc)), timeout=DEADLINE)
+        (late,) = hsc.router._background
+        monkeypatch.setattr("duly_hsc.cells.router._PATIENCE", 10 * DEADLINE)
+        asked = proposals(*await enqueued(hsc))
+
+        for _ in range(3):
+            answers = verdicts(await hsc.stub.ClaimTask(asked, timeout=DEADLINE))
+            assert answers == [hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_CELL_AWAY]
+        (look,) = hsc.router._looks.values()
+
+        hsc.lines["b"].thaw()
+        await asyncio.gather(late, look)
+        assert await status(hsc, "b", asked.proposals[1].claim.task_id) == "enqueued"
+        again = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
+        assert verdicts(again) == [hsc_pb2.CLAIM_VERDICT_CLAIMED] * 2
+        assert not hsc.router._looks
+
+
+async def test_references_of_cells_that_are_all_in_doubt_are_claimed_by_the_call_that_finds_them_back(hsc):
+    asked = proposals(*await enqueued(hsc))
+    for name in ("a", "b"):
+        hsc.cells.get(name).pause.hung()
+
+    response = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
+    if hsc_pb2.CLAIM_VERDICT_CELL_AWAY in verdicts(response):  # one was seen to answer before the other
+        response = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
+
+    assert verdicts(response) == [hsc_pb2.CLAIM_VERDICT_CLAIMED] * 2
+
+
+async def test_a_cell_that_failed_is_looked_at_by_one_of_the_calls_that_concern_others_too(hsc):
+    asked = proposals(*await enqueued(hsc))
+    await hsc.lines["b"].cut()
+    await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
+    await hsc.lines["b"].restore()
+    pause = hsc.cells.get("b").pause
+
+    answers = [0, 0]
+    async with asyncio.timeout(DEADLINE):
+        while answers[1] != hsc_pb2.CLAIM_VERDICT_CLAIMED:
+            answers = verdicts(await hsc.stub.ClaimTask(asked, timeout=DEADLINE))
+            assert answers[0] == hsc_pb2.CLAIM_VERDICT_CLAIMED
+            await until(lambda: not hsc.router._looks)
+
+    assert not pause.is_in_doubt
+
+
 async def test_a_controller_that_knows_no_cells_claims_in_the_default_cell_only(hsc):
     tasks = await enqueued(hsc)
 

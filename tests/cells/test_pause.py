@@ -92,3 +92,21 @@ def test_callers_wait_ever_more_seldom_for_a_cell_that_hangs_up_to_a_bound(pause
     pause.answered()
 
     assert _seconds_slow(pause, clock) == 1
+
+
+@pytest.mark.parametrize("what", ["failed", "hung"])
+def test_a_cell_is_in_doubt_from_when_it_did_not_answer_until_it_does(pause, clock, what):
+    assert not pause.is_in_doubt
+
+    getattr(pause, what)()
+    clock.now += 1_000
+
+    assert pause.is_in_doubt
+    pause.answered()
+    assert not pause.is_in_doubt
+
+
+def test_a_cell_that_is_only_slow_is_not_in_doubt(pause):
+    pause.was_slow()
+
+    assert not pause.is_in_doubt

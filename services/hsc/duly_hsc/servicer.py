@@ -179,6 +179,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             tasks, timeouts.to_wire(), number, places, self._gates.ends, self._cell
         )
 
+    async def ping(self) -> None:
+        """Find out whether the store answers what is claimed.
+
+        Raises:
+            StoreUnavailableError: it does not.
+        """
+        await self._stores.claims.ping()
+
     async def _places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
         """Read what the nodes of graphs among these know of their graphs, as far as the answer has room for it."""
         nodes = [task.task_id for task in tasks if task.graph_id]

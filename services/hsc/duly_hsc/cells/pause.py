@@ -18,6 +18,8 @@ class Pause:
         self._slow_until = float("-inf")
         self._slow_for = _SLOW
         self._is_tried = False
+        self.is_in_doubt = False
+        """It failed, or kept a caller waiting to the end, and has answered nothing since."""
 
     def may_try(self) -> bool:
         """Tell whether the caller may ask the cell; after a failure this lets one caller through at a time."""
@@ -39,6 +41,7 @@ class Pause:
         if self._failures and not self._is_tried and self._now() < self._until:
             return
         self._is_tried = False
+        self.is_in_doubt = True
         self._failures += 1
         self._until = self._now() + self._length()
 
@@ -47,6 +50,7 @@ class Pause:
         self._failures = 0
         self._slow_for = _SLOW
         self._is_tried = False
+        self.is_in_doubt = False
 
     def is_slow(self) -> bool:
         """Tell whether nobody is to wait for it before others are asked."""
@@ -58,6 +62,11 @@ class Pause:
             return
         self._slow_until = self._now() + self._slow_for
         self._slow_for = min(_LONGEST, 2 * self._slow_for)
+
+    def hung(self) -> None:
+        """It did not answer a caller that waited as long as it would."""
+        self.is_in_doubt = True
+        self.was_slow()
 
     def _length(self) -> float:
         return float(min(_LONGEST, _FIRST * 2 ** min(self._failures - 1, 10)))

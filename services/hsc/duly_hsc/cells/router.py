@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 Verdict = TypeVar("Verdict")
 _Claiming = asyncio.Task[hsc_pb2.ClaimTaskResponse]
 _PATIENCE = 1.0
-"""Seconds that claims of one cell wait for those of another, at most."""
+"""Seconds that claims of one cell wait for those of another that was well, at most."""
 _MOST_REMEMBERED = 1_000
 
 
@@ -46,6 +46,8 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
         self._most_items = most_items
         self._old_hosts: set[str] = set()
         self._background: set[asyncio.Task[None]] = set()
+        self._looks: dict[str, asyncio.Task[None]] = {}
+        """By cell: whether one that is in doubt answers."""
         self.streams = CallStreams(
             self,
             {"claim_work": "ClaimWork", "set_results": "SetResults"},
@@ -117,17 +119,10 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
             if places:  # it knows no cell that is away
                 self._cells.the(self._cells.default)
         terms = hsc_pb2.LeaseTerms()
-        claiming = self._begin_claims(request, context, places)
-        if claiming:
-            try:
-                await asyncio.wait(claiming, timeout=None if len(places) == 1 else _PATIENCE)
-            except asyncio.CancelledError:
-                for task in claiming:  # its caller asks again with the same tokens
-                    task.cancel()
-                raise
+        claiming = await self._claim_in_each(request, context, places)
         for task, cell in claiming.items():
             if not task.done():
-                cell.pause.was_slow()
+                cell.pause.hung()
                 self._in_background(_heard_late(task, cell))
                 continue
             if (error := task.exception()) is not None:
@@ -139,15 +134,60 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
                 answers[place] = answer
         return hsc_pb2.ClaimTaskResponse(answers=answers, terms=terms)
 
-    def _begin_claims(
+    async def _claim_in_each(
         self, request: hsc_pb2.ClaimTaskRequest, context: Context, places: Mapping[str, Sequence[int]]
     ) -> dict[_Claiming, ServedCell]:
-        """Claim in each cell that may be asked."""
+        """Claim in each cell that may be asked; return once all have answered, or the patience is over.
+
+        A cell in doubt is looked at first, and asked only if it answers by the time when the others have: they wait no moment for
+        it. So it makes no claim either that nobody waits for, which would have to run out.
+        """
+        divided = len(places) > 1
+        certain: list[ServedCell] = []
+        doubtful: list[ServedCell] = []
+        for cell in filter(None, map(self._cells.get, places)):
+            if divided and cell.pause.is_in_doubt and cell.name in self._looks:
+                doubtful.append(cell)  # somebody looks
+            elif not request.keeps_cells or cell.pause.may_try():
+                (doubtful if divided and cell.pause.is_in_doubt else certain).append(cell)
+        looks = [self._look_at(cell) for cell in doubtful]
+        claiming = self._begin_claims(request, context, places, certain)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + _PATIENCE
+        try:
+            if claiming:
+                await asyncio.wait(claiming, timeout=_PATIENCE if divided else None)
+            elif looks:
+                await asyncio.wait(looks, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            back = [cell for cell in doubtful if not cell.pause.is_in_doubt]
+            if back and loop.time() < ends_at:
+                claiming |= self._begin_claims(request, context, places, back)
+                await asyncio.wait(claiming, timeout=ends_at - loop.time())
+        except asyncio.CancelledError:
+            for task in claiming:  # its caller asks again with the same tokens
+                task.cancel()
+            raise
+        return claiming
+
+    def _look_at(self, cell: ServedCell) -> "asyncio.Task[None]":
+        """Find out whether a cell in doubt answers: one look at a time, for all calls."""
+        look = self._looks.get(cell.name)
+        if look is None:
+            look = self._looks[cell.name] = asyncio.get_running_loop().create_task(_look(cell))
+            look.add_done_callback(lambda _: self._looks.pop(cell.name, None))
+        return look
+
+    def _begin_claims(
+        self,
+        request: hsc_pb2.ClaimTaskRequest,
+        context: Context,
+        places: Mapping[str, Sequence[int]],
+        cells: Iterable[ServedCell],
+    ) -> dict[_Claiming, ServedCell]:
+        """Claim in these cells."""
         claiming: dict[_Claiming, ServedCell] = {}
-        for name, of_cell in places.items():
-            cell = self._cells.get(name)
-            if cell is None or (request.keeps_cells and not cell.pause.may_try()):
-                continue
+        for cell in cells:
+            of_cell = places[cell.name]
             part = request
             if len(of_cell) < len(request.proposals):
                 proposals = [request.proposals[place] for place in of_cell]
@@ -305,6 +345,16 @@ def _in_order(answers: Sequence[tuple[Sequence[int], Iterable[Verdict]]]) -> lis
     return [by_place[place] for place in range(len(by_place))]
 
 
+async def _look(cell: ServedCell) -> None:
+    try:
+        await cell.servicer.ping()
+    except DulyError as error:
+        cell.pause.failed()
+        log.warning("claims put off: their cell is away", cell=cell.name, reason=str(error))
+    else:
+        cell.pause.answered()
+
+
 async def _heard_late(claiming: _Claiming, cell: ServedCell) -> None:
     """Note whether a cell did what its caller no longer waits for.
 
@@ -315,3 +365,5 @@ async def _heard_late(claiming: _Claiming, cell: ServedCell) -> None:
     except DulyError as error:
         cell.pause.failed()
         log.warning("late claims failed", cell=cell.name, reason=str(error))
+    else:
+        cell.pause.answered()
