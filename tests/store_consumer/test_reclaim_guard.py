@@ -1,14 +1,17 @@
 """The failover grace period: after a change of Postgres's server or clock no claim is voided, and everything else goes on."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
+import structlog
 
 from duly_core.config.timing import Timing
 from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.server_identity import ServerCheck
 from duly_core.process.clock import since_boot_ns
 from duly_core.tasks import polling
+from duly_store_consumer import events
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -292,3 +295,28 @@ async def test_a_role_without_privileges_of_its_own_may_look(dsn, store, execute
     finally:
         execute("drop owned by duly_plain_looker")
         execute("drop role duly_plain_looker")
+
+
+NEXT, EARLIER = "00000002/20.5", "00000001/10.5"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected", "level", "event"),
+    [
+        (EARLIER, "00000001/20.5", True, "info", "Postgres was restarted before this process, as usual"),
+        (EARLIER, "00000001/20.5", False, "warning", "Postgres was restarted"),
+        (EARLIER, NEXT, True, "warning", "Postgres server changed"),
+        (EARLIER, NEXT, False, "warning", "Postgres server changed"),
+        ("-/10.5", "-/20.5", True, "info", "Postgres server changed"),
+        ("-/10.5", "-/20.5", False, "warning", "Postgres server changed"),
+        (None, EARLIER, True, "info", "Postgres server changed"),
+        (EARLIER, EARLIER, False, "warning", "Postgres clock was set back"),
+    ],
+)
+def test_a_restart_of_postgres_and_duly_together_is_no_warning_and_a_failover_always_is(
+    before: str | None, now: str, expected: bool, level: str, event: str
+) -> None:
+    seen = ServerCheck(datetime(2026, 11, 28, tzinfo=UTC), now, before, timedelta(), written=True)
+    with structlog.testing.capture_logs() as logged:
+        events.server_changed(seen, expected=expected)
+    assert [(each["log_level"], each["event"]) for each in logged] == [(level, event)]

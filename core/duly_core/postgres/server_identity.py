@@ -36,6 +36,23 @@ class ServerCheck:
         """Another server than the row named: this look, or another at the same moment, wrote it."""
         return self.server != self.before
 
+    @property
+    def was_restarted(self) -> bool:
+        """Whether it is the same server with another start: as far as the timelines are known."""
+        before, now = _timeline(self.before), _timeline(self.server)
+        return self.changed and before == now != ""
+
+    @property
+    def failed_over(self) -> bool:
+        """Whether another server is the primary now: as far as the timelines are known."""
+        before, now = _timeline(self.before), _timeline(self.server)
+        return "" not in (before, now) and before != now
+
+
+def _timeline(server: str | None) -> str:
+    """Return the timeline that the name of a server has; empty: a managed Postgres does not tell it."""
+    return (server or "").partition("/")[0].replace("-", "")
+
 
 async def check_server(connection: Connection) -> ServerCheck:
     """See which server this connection leads to, and write it down if it is another than before.

@@ -14,6 +14,7 @@ from duly_core.counting.backlog import Ready
 from duly_core.gates.breakers import Moved
 from duly_core.gates.rules import Gate
 from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.server_identity import ServerCheck
 from duly_core.process.cell_metrics import GaugeByCell
 from duly_core.process.lambda_metrics import ByLambda, GaugeByLambda
 from duly_core.process.telemetry import SECONDS, SIZES
@@ -249,13 +250,29 @@ def timeouts_handled(found: TimedOut) -> None:
         log.info("tasks ended without a run: expired, skipped, or not completed in time", count=without_run)
 
 
+def server_changed(seen: ServerCheck, *, expected: bool) -> None:
+    """Log that Postgres changed: `expected`, this process has just begun, too, so a restart is nothing to look into."""
+    server_changes.inc()
+    report = log.info if expected and not seen.failed_over else log.warning
+    if not seen.changed:
+        report("Postgres clock was set back", server=seen.server)
+    elif not seen.was_restarted:
+        report("Postgres server changed", before=seen.before, now=seen.server)
+    elif expected:
+        report("Postgres was restarted before this process, as usual", before=seen.before, now=seen.server)
+    else:
+        report("Postgres was restarted", before=seen.before, now=seen.server)
+
+
 def failover_grace(left: timedelta, *, expected: bool) -> None:
     """Log that a failover grace period began or (zero left) ended; `expected`: this process has just begun, too."""
     _reclaim_guard.set(bool(left))
     if left:
-        (log.info if expected else log.warning)(
-            "failover grace period started", seconds=round(left.total_seconds(), 3)
-        )
+        seconds = round(left.total_seconds(), 3)
+        if expected:
+            log.info("silent claims are not ended yet, as usual after a restart", seconds=seconds)
+        else:
+            log.warning("failover grace period started", seconds=seconds)
     else:
         log.info("failover grace period ended")
 

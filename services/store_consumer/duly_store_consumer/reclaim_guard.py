@@ -43,7 +43,7 @@ class ReclaimGuard:
         self._are_leases_known = True
 
     def on_change(self, changed: Callable[[], object]) -> None:
-        """Call `changed` when the settings should be read anew."""
+        """Call `changed` when the settings should be read again."""
         self._changed = changed
 
     async def left(self, connection: Connection) -> timedelta:
@@ -65,9 +65,7 @@ class ReclaimGuard:
             self._changed()
         self._change = change
         if seen.written:
-            events.server_changes.inc()
-            report = events.log.info if expected else events.log.warning
-            report("Postgres server changed", before=seen.before, now=seen.server)
+            events.server_changed(seen, expected=expected)
         left = self._left_of(seen)
         slow = _duration(answered - asked) > self._step / 2
         ahead = self._ahead(seen.at, asked)
@@ -84,7 +82,7 @@ class ReclaimGuard:
                 left = self._leases.now()
         if bool(left) is not self._is_paused:
             self._is_paused = bool(left)
-            events.failover_grace(left, expected=expected)
+            events.failover_grace(left, expected=expected and not (seen.written and seen.failed_over))
         return left
 
     def _left_of(self, seen: server_identity.ServerCheck) -> timedelta:
