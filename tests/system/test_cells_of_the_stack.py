@@ -132,6 +132,7 @@ def test_fewer_cells_than_there_are_end_the_start_and_are_forgotten(start: Start
 
     refused = start("--cells", "1")
     assert refused.process.wait(LONG.total_seconds()) == os.EX_CONFIG
-    assert "there are 2 cells (a, b), and --cells 1 would be fewer" in refused.output
+    assert "the last start had 2 cells, and --cells 1 would be fewer" in refused.output
+    assert "postgres |" not in refused.output  # it was not started
 
     start().frontend()

@@ -36,10 +36,17 @@ class CellsInFolder:
         """Make one, before Postgres starts; `wanted` is what `--cells` says.
 
         Raises:
+            SettingsError: the last start had more cells.
             DulyError: the record of the folder cannot be read.
         """
         self._folder = data_directory
         self._record = read_record(data_directory)
+        had = self._record.number if self._record else 0
+        if wanted is not None and wanted < had:
+            raise SettingsError(
+                f"the last start had {had} cells, and --cells {wanted} would be fewer: duly up removes none. Leave --cells out: it goes on "
+                "with those that there are. `duly cells remove` takes out one without namespaces"
+            )
         making = self._record.making if self._record else None
         self._wanted = wanted if wanted is not None else making
 
