@@ -27,7 +27,10 @@ from tests.fixtures.task_states import TaskStates
         (["cancel", "no-id"], 1, "no-id"),
         (["cancel", "0190a8a0-0000-7000-8000-000000000000"], 1, "0190a8a0-0000-7000-8000-000000000000"),
         (["list", "--status", "asleep"], 2, "'asleep' is not a status"),
-        (["list", "--limit", "0"], 2, "--limit"),
+        (["list", "--limit", "0"], 2, "'--limit': must be at least 1, not '0'"),
+        (["list", "--limit", "many"], 2, "'--limit': must be a whole number, not 'many'"),
+        (["sessions", "show", "k", "--max-tasks", "5000"], 2, "must be at most 1000, not '5000'"),
+        (["breakers", "set", "l", "--failure-rate", "half"], 2, "must be a number, not 'half'"),
         (["health", "127.0.0.1:1", "--timeout", "soon"], 2, "'soon' is not a duration"),
     ],
 )

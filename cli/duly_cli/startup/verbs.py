@@ -71,7 +71,11 @@ class Verb(TyperCommand):
         """Put in the interval where none was said."""
         if any("--watch" in each.opts for each in self.params):
             args = [*_with_interval(args)]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _in_words(error)
+            raise
 
 
 class Verbs(typer.Typer):
@@ -88,6 +92,27 @@ class Verbs(typer.Typer):
             return function
 
         return add
+
+
+_NUMBERS = {
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+}
+"""What a number must be, by what the library that reads it says."""
+_MOST_SHOWN = 40
+
+
+def _in_words(error: typer.BadParameter) -> str:
+    """Return what is wrong with the value of an option: of a number, what it must be and what was typed."""
+    try:
+        found = error.__cause__.errors()[0]  # type: ignore[union-attr]  # pydantic's, which is loaded only by then
+        wanted = _NUMBERS[found["type"]].format(**found.get("ctx", {}))
+    except (AttributeError, LookupError):
+        return error.message
+    return f"must be {wanted}, not {str(found['input'])[:_MOST_SHOWN]!r}"
 
 
 def _with_interval(args: Sequence[str]) -> list[str]:
