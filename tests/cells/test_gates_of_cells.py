@@ -73,14 +73,49 @@ def gates(channel_of_cells: grpc.aio.Channel) -> gates_pb2_grpc.GateServiceStub:
 async def test_a_gate_is_in_the_cells_of_its_lambdas(
     routed_cells: RoutedCells, gates: gates_pb2_grpc.GateServiceStub, pattern: str, where: list[str]
 ) -> None:
-    assert (await gates.PutGate(_put("stop", pattern))).created
+    done = await gates.PutGate(_put("stop", pattern))
+    assert done.created
+    assert done.gate.cells == where
     assert [cell for cell in ("a", "b") if "stop" in await _patterns(routed_cells, cell)] == where
     (listed,) = (await gates.ListGates(gates_pb2.ListGatesRequest())).gates
     assert getattr(listed.scope, "lambda") == pattern
+    assert listed.cells == where
     (result,) = (await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop"]))).results
     assert not result.HasField("error")
     assert not await _patterns(routed_cells, "a")
     assert not await _patterns(routed_cells, "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "hit"),
+    [
+        ("b/send", {"all", "of b", "version of b"}),
+        ("b/send@2", {"all", "of b", "version of b"}),
+        ("b/send@3", {"all", "of b"}),
+        ("b/*", {"all", "of b", "version of b"}),
+        ("mail.send", {"all", "of a"}),
+        ("mail.*", {"all", "of a"}),
+        ("other", {"all"}),
+        ("*", {"all", "of a", "of b", "version of b"}),
+        ("", {"all", "of a", "of b", "version of b"}),
+    ],
+)
+async def test_gates_are_listed_that_hit_a_lambda_in_whichever_cell_it_lives(
+    gates: gates_pb2_grpc.GateServiceStub, name: str, hit: set[str]
+) -> None:
+    patterns = {"all": "*", "of a": "mail.*", "of b": "b/s*", "version of b": "b/send@2"}
+    for gate, pattern in patterns.items():
+        await gates.PutGate(_put(gate.replace(" ", "-"), pattern))
+    listed = await gates.ListGates(gates_pb2.ListGatesRequest(**{"lambda": name}))
+    assert {gate.name.replace("-", " ") for gate in listed.gates} == hit
+
+
+async def test_gates_of_a_name_that_no_lambda_can_have_are_refused(
+    gates: gates_pb2_grpc.GateServiceStub,
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="lambda: ") as refused:
+        await gates.ListGates(gates_pb2.ListGatesRequest(**{"lambda": "no lambda"}))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(("away", "living"), [("a", "b/send"), ("b", "mail.send")])

@@ -22,10 +22,22 @@ from duly_wire.v1 import (
     fleet_pb2_grpc,
     frontend_pb2,
     frontend_pb2_grpc,
+    gates_pb2,
+    gates_pb2_grpc,
+    graphs_pb2,
+    graphs_pb2_grpc,
+    inspection_pb2,
+    inspection_pb2_grpc,
+    objectives_pb2,
+    objectives_pb2_grpc,
     problems_pb2,
     problems_pb2_grpc,
     registry_pb2,
     registry_pb2_grpc,
+    sessions_pb2,
+    sessions_pb2_grpc,
+    time_tables_pb2,
+    time_tables_pb2_grpc,
 )
 from tests.fixtures.routed_cells import RoutedCells, serves
 from tests.fixtures.services import Frontend
@@ -62,7 +74,42 @@ def _lists(channel: grpc.aio.Channel) -> dict[str, tuple[Any, type[Any]]]:
             problems_pb2_grpc.ProblemServiceStub(channel).ListProblems,
             problems_pb2.ListProblemsRequest,
         ),
+        "ListGates": (gates_pb2_grpc.GateServiceStub(channel).ListGates, gates_pb2.ListGatesRequest),
+        "ListBreakers": (gates_pb2_grpc.GateServiceStub(channel).ListBreakers, gates_pb2.ListBreakersRequest),
+        "ListObjectives": (
+            objectives_pb2_grpc.ObjectiveServiceStub(channel).ListObjectives,
+            objectives_pb2.ListObjectivesRequest,
+        ),
+        "GetServiceLevels": (
+            inspection_pb2_grpc.InspectionServiceStub(channel).GetServiceLevels,
+            inspection_pb2.GetServiceLevelsRequest,
+        ),
+        "ListSessions": (
+            sessions_pb2_grpc.SessionServiceStub(channel).ListSessions,
+            sessions_pb2.ListSessionsRequest,
+        ),
+        "ListGraphs": (graphs_pb2_grpc.GraphServiceStub(channel).ListGraphs, graphs_pb2.ListGraphsRequest),
+        "ListTimeTables": (
+            time_tables_pb2_grpc.TimeTableServiceStub(channel).ListTimeTables,
+            time_tables_pb2.ListTimeTablesRequest,
+        ),
     }
+
+
+LISTS = {
+    "ListTasks",
+    "ListLambdas",
+    "ListHosts",
+    "ListQueues",
+    "ListProblems",
+    "ListGates",
+    "ListBreakers",
+    "ListObjectives",
+    "GetServiceLevels",
+    "ListSessions",
+    "ListGraphs",
+    "ListTimeTables",
+}
 
 
 def test_every_method_whose_request_has_a_cell_is_tested_here() -> None:
@@ -71,7 +118,7 @@ def test_every_method_whose_request_has_a_cell_is_tested_here() -> None:
         for path, method in METHODS.items()
         if "cell" in method.input_type.fields_by_name
     }
-    assert with_cell == {"ListTasks", "ListLambdas", "ListHosts", "ListQueues", "ListProblems"}
+    assert with_cell == LISTS
 
 
 async def test_rows_of_every_list_say_their_cell_and_lists_say_which_cells_there_are(
@@ -176,6 +223,68 @@ async def test_problems_say_how_each_cell_stands(
     await routed_cells.lines["b"].cut()
     await serves(channel_of_cells, "b", expected=False)
     assert await stands() == [("a", True), ("b", False)]
+
+
+def test_problems_say_how_old_the_answer_of_each_cell_is_and_as_a_whole_the_oldest() -> None:
+    answers = {cell: problems_pb2.ListProblemsResponse() for cell in ("a", "b", "c")}
+    answers["a"].age.FromSeconds(24)
+    answers["b"].age.FromSeconds(3)
+
+    board = merge("/duly.v1.ProblemService/ListProblems", problems_pb2.ListProblemsRequest(), answers)
+
+    assert board.age.seconds == 24
+    assert [(each.name, each.HasField("age"), each.age.seconds) for each in board.cells] == [
+        ("a", True, 24),
+        ("b", True, 3),
+        ("c", False, 0),
+    ]
+
+
+def test_a_gate_on_all_lambdas_is_one_problem_of_all_cells_and_gates_of_one_name_are_two() -> None:
+    def board(fingerprint: str, text: str) -> problems_pb2.ListProblemsResponse:
+        answer = problems_pb2.ListProblemsResponse()
+        answer.problems.add(
+            kind=problems_pb2.PROBLEM_KIND_PAUSED, fingerprint=fingerprint, subject="stop", text=text
+        )
+        return answer
+
+    answers = {"a": board("2", "pauses all"), "b": board("1", "pauses all"), "c": board("3", "pauses c/*")}
+    for cell, answer in answers.items():
+        note_cell(answer, cell)
+    whole = merge("/duly.v1.ProblemService/ListProblems", problems_pb2.ListProblemsRequest(), answers)
+
+    assert {each.fingerprint: list(each.cells) for each in whole.problems} == {"1": ["a", "b"], "3": ["c"]}
+
+
+def test_slots_of_hosts_that_report_to_each_cell_are_counted_once() -> None:
+    answers = {cell: inspection_pb2.GetTrendsResponse() for cell in ("a", "b")}
+    for cell, answer in answers.items():
+        answer.points.add(slots=8 if cell == "a" else 6, held=2)
+    whole = merge("/duly.v1.InspectionService/GetTrends", inspection_pb2.GetTrendsRequest(), answers)
+
+    assert [(each.slots, each.held) for each in whole.points] == [(8, 4)]
+
+
+def test_a_promise_of_one_lambda_names_its_cell_and_of_several_none() -> None:
+    def levels(*names: str) -> inspection_pb2.GetServiceLevelsResponse:
+        answer = inspection_pb2.GetServiceLevelsResponse()
+        for name in names:
+            level = answer.levels.add(indicator=1, objective=0.9, **{"lambda": name})
+            level.spans.add(good=1, total=1).length.FromSeconds(3600)
+        answer.at.GetCurrentTime()
+        return answer
+
+    answers = {"a": levels("", "plain"), "b": levels("", "b/other")}
+    for cell, answer in answers.items():
+        note_cell(answer, cell)
+    request = inspection_pb2.GetServiceLevelsRequest()
+    whole = merge("/duly.v1.InspectionService/GetServiceLevels", request, answers)
+
+    assert [(getattr(each, "lambda"), each.cell) for each in whole.levels] == [
+        ("", ""),
+        ("b/other", "b"),
+        ("plain", "a"),
+    ]
 
 
 async def test_a_host_says_to_which_cells_it_reports(

@@ -1,6 +1,7 @@
 """Pages of an installation with cells: rows say their cell, lists can be of one, and without cells nothing of it is there."""
 
 from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,14 +11,18 @@ import pytest
 from httpx import Response
 
 import duly
+from duly_console.board import age_of
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
-from duly_wire.v1 import registry_pb2, registry_pb2_grpc
+from duly_wire.v1 import gates_pb2, gates_pb2_grpc, problems_pb2, registry_pb2, registry_pb2_grpc
 from tests.fixtures.console import Browser, browse
 from tests.fixtures.routed_cells import RoutedCells, serves
 from tests.fixtures.task_states import TaskStates
 
-LISTS = ("/tasks", "/lambdas", "/queues", "/dead-letters?by=task")
+LISTS = (
+    *("/tasks", "/lambdas", "/queues", "/dead-letters?by=task"),
+    *("/gates", "/slo", "/sessions", "/graphs", "/time-tables"),
+)
 FILTER = '<select id="f-cell" name="cell">'
 
 
@@ -25,7 +30,7 @@ FILTER = '<select id="f-cell" name="cell">'
 async def browser_of_cells(
     channel_of_cells: grpc.aio.Channel, routed_cells: RoutedCells, tmp_path: Path
 ) -> AsyncIterator[Browser]:
-    """A browser on an installation of two cells, each with a lambda, a task that waits and a dead letter."""
+    """A browser on an installation of two cells, each with a lambda and one of each thing that lists have."""
     names = {"a": "plain", "b": "b/other"}
     lambdas = [registry_pb2.Lambda(name=name, owner="us") for name in names.values()]
     registry = registry_pb2_grpc.RegistryServiceStub(channel_of_cells)
@@ -35,8 +40,13 @@ async def browser_of_cells(
             states = TaskStates(store)
             await states.fail(await states.claimed(lambda_name=name))
     async with duly.AsyncClient(f"unix:{tmp_path}/frontend") as client:
-        for name in names.values():
-            await client.schedule(name, 1)
+        for cell, name in names.items():
+            await client.schedule(name, 1, session=duly.Session("one"))
+            await client.put_gate(f"stop-{cell}", duly.GateKind.PAUSE, name)
+            await client.put_objective(name, 0.9, start_within=timedelta(seconds=1))
+            await client.create_table(f"daily-{cell}", name, every=timedelta(days=1))
+            async with client.graph(f"graph of {cell}") as graph:
+                graph.task(name, 1)
     async with browse(cast("Any", SimpleNamespace(address=f"unix:{tmp_path}/frontend"))) as opened:
         yield opened
 
@@ -79,6 +89,34 @@ async def test_pages_of_one_thing_say_its_cell_and_the_overview_how_each_stands(
     )
     assert away.status_code == 503
     assert "Not shown: cell b: " in away.text
+
+
+async def test_gates_that_hit_a_lambda_are_listed_and_those_on_all_lambdas_have_all_cells(
+    browser_of_cells: Browser, channel_of_cells: grpc.aio.Channel
+) -> None:
+    gate = gates_pb2.Gate(name="stop-all", kind=gates_pb2.GATE_KIND_PAUSE, scope={"lambda": "*"})
+    await gates_pb2_grpc.GateServiceStub(channel_of_cells).PutGate(gates_pb2.PutGateRequest(gate=gate))
+
+    listed = await browser_of_cells.get("/gates?lambda=b/other")
+    none = await browser_of_cells.get("/gates?lambda=b/other&cell=a")
+
+    assert [name for name in ("stop-a", "stop-b", "stop-all") if f'title="{name}"' in listed.text] == [
+        "stop-b",
+        "stop-all",
+    ]
+    assert '<td data-label="Cell">a, b</td>' in listed.text
+    assert '<td data-label="Cell">a</td>' in none.text  # the gate on all lambdas, as cell a has it
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(14, ""), (24, "24 s"), (None, "")])
+def test_an_answer_that_is_older_than_frontends_look_says_how_old_it_is(
+    seconds: int | None, told: str
+) -> None:
+    answer = problems_pb2.CellStatus(name="b", is_answering=True)
+    if seconds is not None:
+        answer.age.FromSeconds(seconds)
+
+    assert age_of(answer) == told
 
 
 async def test_a_cell_that_is_not_there_is_refused(browser_of_cells: Browser) -> None:

@@ -386,7 +386,7 @@ async def test_the_command_says_healthy_or_what_is_wrong_and_its_exit_code_says_
     wrong = await run_duly("status", "--kind", "x")
 
     assert (nothing_yet.exit_code, nothing_yet.stdout) == (2, "Unknown: no Frontend has looked yet\n")
-    assert (healthy.exit_code, re.sub(r"\d", "0", healthy.stdout)) == (0, "Healthy as of 00:00:00, live\n")
+    assert (healthy.exit_code, re.sub(r"\d", "0", healthy.stdout)) == (0, "Healthy as of 00:00:00, 0s old\n")
     assert (paused.exit_code, paused.stdout.split()[0]) == (0, "Healthy")
     assert max(map(len, paused.stdout.splitlines())) <= 80
     assert "    duly gates delete deploy  # ends it" in paused.stdout

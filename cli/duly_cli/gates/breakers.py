@@ -8,6 +8,7 @@ import typer
 import duly
 from duly.keep import KEEP
 from duly_cli.access.os_user import user_name
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import say, say_changed
@@ -17,6 +18,7 @@ from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import given, invalid, parse_duration
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 
 _Lambda = Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")]
 _FailureRate = Annotated[
@@ -146,16 +148,20 @@ def show_breaker(lambda_name: _Lambda, address: Address = DEFAULT_ADDRESS, as_js
 
 
 @_breakers.command("list")
-def list_breakers(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def list_breakers(cell: InCell = "", address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the breakers, with the runs that ended within their windows."""
     with connected(address) as client:
-        found = client.breakers()
+        found = client.breakers(cell=cell)
+    if cell and not (found or as_json):
+        say(f"no lambda of cell {cell} has a breaker")
+        return
     show_all(found, _table, lambda each: as_object(each, ["changed"]), as_json=as_json)
 
 
 def _table(breakers: "Iterable[duly.Breaker]") -> Iterator[str]:
     from duly_core.config.settings import format_duration
 
+    listed = list(breakers)
     rows = [
         (
             each.lambda_name,
@@ -168,9 +174,13 @@ def _table(breakers: "Iterable[duly.Breaker]") -> Iterator[str]:
             str(each.probes),
             each.reason,
         )
-        for each in breakers
+        for each in listed
     ]
     if not rows:
         return iter(["no breakers: `duly breakers set LAMBDA --failure-rate 0.5` sets one"])
     heads = ("LAMBDA", "STATE", "SINCE", "FAILED", "OPENS AT", "WINDOW", "PAUSE", "PROBES", "REASON")
-    return columns(heads, rows, left_out_first=("PROBES", "PAUSE", "WINDOW"), styles={"STATE": status_style})
+    return columns(
+        *with_cells(heads, rows, [each.cell for each in listed], before="STATE"),
+        left_out_first=("PROBES", "PAUSE", "WINDOW"),
+        styles={"STATE": status_style},
+    )

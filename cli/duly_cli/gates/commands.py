@@ -10,6 +10,7 @@ import duly
 from duly.keep import KEEP, Keep
 from duly_cli.access.os_user import user_name
 from duly_cli.gates import breakers
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import counted, one_line, say, say_changed
 from duly_cli.output.table import columns
@@ -25,6 +26,7 @@ from duly_cli.startup.option_values import (
 )
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 from duly_wire.gate_names import usual_name
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly gates list` lists it.")]
@@ -45,10 +47,28 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @_gates.command("list")
-def list_gates(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def list_gates(
+    lambda_name: Annotated[
+        str,
+        typer.Option(
+            "--lambda",
+            help="Only gates that hit this lambda, version (NAME@VERSION) or prefix, such as one on '*'.",
+            show_default=False,
+        ),
+    ] = "",
+    cell: InCell = "",
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
     """List the gates in force, with the tasks that are parked on them."""
     with connected(address) as client:
-        found = client.gates()
+        found = client.gates(lambda_name=lambda_name, cell=cell)
+        if lambda_name:
+            warn_of_unknown(client, lambda_name, "it has no tasks")
+    if (lambda_name or cell) and not (found or as_json):
+        hit = f" hits {lambda_name}" if lambda_name else ""
+        say(f"no gate{hit}{f' in cell {cell}' if cell else ''}")
+        return
     show_all(found, _table, lambda gate: as_object(gate, ["changed"]), as_json=as_json)
 
 
@@ -194,16 +214,16 @@ def delete_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: removed")
 
 
-def warn_of_unknown(client: "duly.Client", pattern: str | Keep) -> None:
-    """Say so if a gate holds nothing because no lambda has this name: in an incident a misspelt pause helps nobody."""
+def warn_of_unknown(
+    client: "duly.Client", pattern: str | Keep, meaning: str = "the gate holds nothing"
+) -> None:
+    """Say so if no lambda has this name, and what that means: in an incident a misspelt pause helps nobody."""
     if isinstance(pattern, Keep) or pattern.endswith("*"):
         return
     try:
         client.get_lambda(pattern.partition("@")[0])
     except duly.UnknownLambdaError:
-        say(
-            f"no lambda is called {pattern!r}, so the gate holds nothing: `duly lambdas` lists them", err=True
-        )
+        say(f"no lambda is called {pattern!r}, so {meaning}: `duly lambdas` lists them", err=True)
     except duly.DulyError:
         return  # the gate is set, and whether the lambda is known is not known
 
@@ -248,6 +268,7 @@ def _scope(gate: "duly.Gate") -> str:
 def _table(gates: "Iterable[duly.Gate]") -> Iterator[str]:
     from duly_core.config.settings import format_duration
 
+    listed = list(gates)
     rows = [
         (
             gate.name,
@@ -259,13 +280,14 @@ def _table(gates: "Iterable[duly.Gate]") -> Iterator[str]:
             gate.owner,
             gate.reason,
         )
-        for gate in gates
+        for gate in listed
     ]
     if not rows:
         return iter(["no gates: `duly gates set --lambda NAME --pause` sets one"])
+    heads = ("GATE", "KIND", "TASKS", "PARKED", "AGE", "UNTIL", "OWNER", "REASON")
+    cells = [", ".join(gate.cells) for gate in listed]
     return columns(
-        ("GATE", "KIND", "TASKS", "PARKED", "AGE", "UNTIL", "OWNER", "REASON"),
-        rows,
+        *with_cells(heads, rows, cells, before="PARKED"),
         left_out_first=("OWNER", "PARKED", "AGE"),
     )
 
@@ -283,6 +305,7 @@ def _facts(gates: "Iterable[duly.Gate]") -> Iterator[str]:
             "collection": gate.collection or "",
             "priority": gate.priority.name.lower() if gate.priority else "",
             "session": gate.session or "",
+            "cell": ", ".join(gate.cells),
             "parked": str(gate.parked),
             "set": moment_text(gate.created_at),
             "set by": gate.owner,

@@ -10,6 +10,7 @@ import typer
 
 import duly
 from duly_cli.graphs import drawing as graph_drawing
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_json as as_json_value
 from duly_cli.output.json_text import as_object, show_all
@@ -20,6 +21,7 @@ from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 from duly_cli.tasks.wait_reasons import wait_graph_told
 
 _Graph = Annotated[str, typer.Argument(metavar="GRAPH_ID", help="The graph's id.")]
@@ -66,15 +68,15 @@ def show(
 def list_graphs(
     name: Annotated[str, typer.Option(help="Of this name only.")] = "",
     running: Annotated[bool, typer.Option("--running", help="Only those that have not finished.")] = False,
+    cell: InCell = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List graphs."""
     with connected(address) as client:
-        found = list(
-            islice(client.list_graphs(name=name, running=running, page_size=min(limit, 1000)), limit)
-        )
+        pages = client.list_graphs(name=name, running=running, cell=cell, page_size=min(limit, 1000))
+        found = list(islice(pages, limit))
     show_all(found, _table, _as_json, as_json=as_json)
 
 
@@ -187,6 +189,7 @@ def _as_json(graph: "duly.Graph") -> dict[str, Any]:
 
 
 def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:
+    listed = list(graphs)
     rows = [
         (
             graph.graph_id,
@@ -195,9 +198,10 @@ def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:
             f"{graph.ended}/{graph.total}",
             moment_text(graph.created_at),
         )
-        for graph in graphs
+        for graph in listed
     ]
     if not rows:
         return iter(["no graphs match: `duly graphs run NAME` runs a definition, `client.graph()` any"])
     heads = ("GRAPH ID", "NAME", "STATUS", "ENDED", "CREATED")
-    return columns(heads, rows, styles={"STATUS": status_style})
+    cells = [graph.cell for graph in listed]
+    return columns(*with_cells(heads, rows, cells, before="STATUS"), styles={"STATUS": status_style})

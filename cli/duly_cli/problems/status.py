@@ -130,7 +130,8 @@ def _head(found: "duly.Problems", of: str) -> Line:
     name = f" ({one_line(of)})" if of else ""
     as_of = ""
     if found.as_of is not None:
-        as_of = f" as of {_clock(found.as_of)}, {'stale' if found.is_stale else 'live'}"
+        old = "" if found.age is None else f", {age_text(found.age)} old"
+        as_of = f" as of {_clock(found.as_of)}{old}{', stale' if found.is_stale else ''}"
     return Line.of(f"{text}{name}{as_of}", [Span(0, len(text), style)])
 
 
@@ -143,7 +144,8 @@ def _cell_line(cell: "duly.CellStatus") -> Line:
         text, style = counted(cell.problem_count, "problem"), "bad"
     else:
         text, style = "healthy", "good"
-    return Line.of(f"{name}{text}", [Span(len(name), len(name) + len(text), style)])
+    old = "" if cell.age is None or not cell.is_answering else f", {age_text(cell.age)} old"
+    return Line.of(f"{name}{text}{old}", [Span(len(name), len(name) + len(text), style)])
 
 
 def _problem_lines(problem: "duly.Problem", width: int) -> Iterator[str]:

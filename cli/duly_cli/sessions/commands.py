@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import duly
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.colour import status_style
 from duly_cli.output.error_text import error_text
 from duly_cli.output.json_text import as_object, show_all
@@ -17,6 +18,7 @@ from duly_cli.startup.nouns import Noun
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.bulk import DryRun, Yes, confirm
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 from duly_wire.queue_names import QueueName
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
@@ -50,9 +52,10 @@ def list_sessions(
     namespace: Annotated[
         str | None,
         typer.Option(
-            help="Only those of this namespace; default: of lambdas without one.", show_default=False
+            help="Only those of this namespace; 'default' is that of lambdas without one.", show_default="all"
         ),
     ] = None,
+    cell: InCell = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many, by namespace and key.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -62,11 +65,12 @@ def list_sessions(
         pages = client.sessions(
             namespace=None if namespace is None else _read(namespace),
             blocked=blocked,
+            cell=cell,
             page_size=min(limit, 1000),
         )
         found = list(islice(pages, limit))
-    if blocked and not found and not as_json:
-        say("no session is blocked")
+    if (blocked or cell) and not found and not as_json:
+        say(f"no session{f' of cell {cell}' if cell else ''} {'is blocked' if blocked else 'has live tasks'}")
         return
     show_all(found, _table, _as_json, as_json=as_json)
 
@@ -198,8 +202,9 @@ def _as_json(session: duly.SessionState) -> dict[str, Any]:
 
 
 def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
-    rows = []
+    rows, cells = [], []
     for session in sessions:
+        cells.append(session.cell)
         state = session.head_status.name.lower() if session.head_status else "blocked"
         rows.append(
             (
@@ -213,4 +218,4 @@ def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
     if not rows:
         return iter(["no sessions: `duly schedule --session KEY` puts a task into one"])
     heads = ("NAMESPACE", "SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT")
-    return columns(heads, rows, styles={"STATE": status_style})
+    return columns(*with_cells(heads, rows, cells, before="TASKS"), styles={"STATE": status_style})

@@ -8,6 +8,7 @@ import typer
 
 import duly
 from duly.keep import KEEP
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import counted, one_line, say, say_changed
 from duly_cli.output.table import columns
@@ -16,6 +17,7 @@ from duly_cli.startup.nouns import Noun, UnknownNameError
 from duly_cli.startup.option_values import invalid, parse_duration
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 
 _NO_DATA = "no data"
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
@@ -47,13 +49,13 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @_slo.command("list")
-def list_levels(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def list_levels(cell: InCell = "", address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show what is promised, how much of it is kept, and how fast the error budget burns.
 
     `duly settings set slo.starts_objective 99` changes what is promised of lambdas without an objective of their own.
     """
     with connected(address) as client:
-        found = client.service_levels()
+        found = client.service_levels(cell=cell)
     show_all(found, _table, as_object, as_json=as_json)
 
 
@@ -61,13 +63,14 @@ def list_levels(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> 
 @_slo.command("show")
 def show_level(
     lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")],
+    cell: InCell = "",
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """Show what is promised of one lambda, whether it had runs or not."""
     with connected(address) as client:
         try:
-            found = client.service_levels(lambda_name=lambda_name)
+            found = client.service_levels(lambda_name=lambda_name, cell=cell)
         except duly.InvalidTaskError as error:
             raise UnknownNameError(str(error)) from error
     show_all(found, _table, as_object, as_json=as_json)
@@ -115,10 +118,13 @@ def reset_objective(lambda_name: _Pattern, address: Address = DEFAULT_ADDRESS) -
 
 
 @_slo.command("objectives")
-def list_objectives(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def list_objectives(cell: InCell = "", address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the objectives of lambdas and prefixes."""
     with connected(address) as client:
-        found = client.objectives()
+        found = client.objectives(cell=cell)
+    if cell and not (found or as_json):
+        say(f"no lambda of cell {cell} has an objective of its own")
+        return
     show_all(found, _objectives, lambda each: as_object(each, ["changed", "lambdas"]), as_json=as_json)
 
 
@@ -153,6 +159,7 @@ def _reach(done: duly.Objective) -> str:
 
 
 def _objectives(found: Iterable[duly.Objective]) -> Iterator[str]:
+    listed = list(found)
     rows = [
         (
             one_line(each.lambda_name),
@@ -160,11 +167,12 @@ def _objectives(found: Iterable[duly.Objective]) -> Iterator[str]:
             _percent(each.share),
             moment_text(each.changed_at),
         )
-        for each in found
+        for each in listed
     ]
     if not rows:
         return iter(["no objectives: `duly slo set LAMBDA --within 1s --share 99.9` sets one"])
-    return columns(("LAMBDA", "PROMISE", "OBJECTIVE", "CHANGED"), rows)
+    heads = ("LAMBDA", "PROMISE", "OBJECTIVE", "CHANGED")
+    return columns(*with_cells(heads, rows, [each.cell for each in listed], before="PROMISE"))
 
 
 def _table(found: Iterable[duly.ServiceLevel]) -> Iterable[str]:
@@ -186,7 +194,8 @@ def _table(found: Iterable[duly.ServiceLevel]) -> Iterable[str]:
         for each in levels
     ]
     shares = ["1 H", *(f"{length // _DAY} D" for length in lengths[1:])]
-    yield from columns(("PROMISE", "LAMBDA", "OBJECTIVE", *shares, "BUDGET LEFT", "BURNS", "ALERT"), rows)
+    heads = ("PROMISE", "LAMBDA", "OBJECTIVE", *shares, "BUDGET LEFT", "BURNS", "ALERT")
+    yield from columns(*with_cells(heads, rows, [each.cell for each in levels], before="OBJECTIVE"))
     since = min((each.counted_since for each in levels if each.counted_since is not None), default=None)
     prefixes = sorted(
         {each.objective_of for each in levels if each.objective_of not in ("", each.lambda_name)}
@@ -194,7 +203,7 @@ def _table(found: Iterable[duly.ServiceLevel]) -> Iterable[str]:
     if prefixes:
         yield f"By objectives of prefixes: {', '.join(map(one_line, prefixes))}."
     if since is not None and levels[0].window.length > _DAY:
-        yield f"Counted since {since.astimezone():%Y-%m-%d %H:%M}."
+        yield f"Counted since {moment_text(since)}."
 
 
 def _indicator(level: duly.ServiceLevel) -> str:

@@ -9,6 +9,7 @@ import typer
 
 import duly
 from duly_cli.limits.commands import parse_need
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import counted, say, say_changed
 from duly_cli.output.table import columns
@@ -25,6 +26,7 @@ from duly_cli.startup.option_values import (
 )
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 from duly_cli.tasks.payloads import Raw, read_payload
 from duly_cli.time_tables.text import described, planned_text, rhythm_of, status_of, table_as_json
 
@@ -148,12 +150,17 @@ def add_commands(app: typer.Typer) -> None:
 @_tables.command("list")
 def list_tables(
     lambda_name: _LambdaOption = "",
+    cell: InCell = "",
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List time tables: periodic tasks, by a cron expression or an interval."""
     with connected(address) as client:
-        found = client.tables(lambda_name=lambda_name)
+        found = client.tables(lambda_name=lambda_name, cell=cell)
+    if (lambda_name or cell) and not (found or as_json):
+        of_lambda = f" of {lambda_name}" if lambda_name else ""
+        say(f"no time table{of_lambda}{f' in cell {cell}' if cell else ''}")
+        return
     show_all(found, _table, table_as_json, as_json=as_json)
 
 
@@ -359,6 +366,7 @@ def backfill(
 
 
 def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:
+    listed = list(tables)
     rows = [
         (
             each.name,
@@ -368,11 +376,12 @@ def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:
             moment_text(each.last_tick_at),
             status_of(each),
         )
-        for each in tables
+        for each in listed
     ]
     if not rows:
         return iter(["no time tables: `duly tables create NAME LAMBDA --cron '0 3 * * *'` makes one"])
-    return columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)
+    heads = ("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS")
+    return columns(*with_cells(heads, rows, [each.cell for each in listed], before="FIRES"))
 
 
 def _options(

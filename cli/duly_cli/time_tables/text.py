@@ -44,6 +44,7 @@ def described(table: "TimeTable") -> Iterator[str]:
     facts = {
         "name": table.name,
         "lambda": table.lambda_name,
+        "cell": table.cell,
         "fires": rhythm_of(table),
         "status": status_of(table),
         "overlap": table.overlap.name.lower().replace("_", "-"),

@@ -36,7 +36,7 @@ class InspectionCalls(ClientPart):
         request = inspection_pb2.GetActivityRequest()
         return Activity.from_proto(await caller.call(caller.inspection.GetActivity, request))
 
-    async def service_levels(self, *, lambda_name: str = "") -> list[ServiceLevel]:
+    async def service_levels(self, *, lambda_name: str = "", cell: str = "") -> list[ServiceLevel]:
         """Return how what is promised is kept: runs that begin on time, by lambda, and calls that are accepted.
 
             for level in await client.service_levels():
@@ -44,12 +44,13 @@ class InspectionCalls(ClientPart):
 
         - `lambda_name`: only this one, whether it had runs or not. Without it: calls, all lambdas together without those that
           have an objective of their own, then each that had runs.
+        - `cell`: only runs and calls of this cell; without cells it is refused.
 
         Without a role for all lambdas you see those that you may read. Raises InvalidTaskError (there is no such lambda),
         PermissionDeniedError.
         """
         caller = self._caller
-        request = inspection_pb2.GetServiceLevelsRequest()
+        request = inspection_pb2.GetServiceLevelsRequest(cell=cell)
         setattr(request, "lambda", lambda_name)
         answer = await caller.call(caller.inspection.GetServiceLevels, request)
         return [ServiceLevel.from_proto(each) for each in answer.levels]

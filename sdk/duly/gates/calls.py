@@ -99,9 +99,17 @@ class GateCalls(ClientPart):
         (result,) = (await self._caller.call(self._caller.gates.DeleteGates, request)).results
         error_mapping.check(result)
 
-    async def gates(self) -> list[Gate]:
-        """Return the gates in force, by name; those of breakers, too."""
-        response = await self._caller.call(self._caller.gates.ListGates, gates_pb2.ListGatesRequest())
+    async def gates(self, *, lambda_name: str = "", cell: str = "") -> list[Gate]:
+        """Return the gates in force, by name; those of breakers, too.
+
+        - `lambda_name`: only those that hit tasks of this lambda, version or prefix, or some of them.
+        - `cell`: only those of this cell; without cells it is refused.
+
+        Raises InvalidTaskError.
+        """
+        request = gates_pb2.ListGatesRequest(cell=cell)
+        setattr(request, "lambda", lambda_name)
+        response = await self._caller.call(self._caller.gates.ListGates, request)
         return [Gate.from_proto(each) for each in response.gates]
 
     async def put_breaker(
@@ -158,9 +166,10 @@ class GateCalls(ClientPart):
         (result,) = (await self._caller.call(self._caller.gates.DeleteBreakers, request)).results
         error_mapping.check(result)
 
-    async def breakers(self) -> list[Breaker]:
-        """Return the breakers, by lambda."""
-        response = await self._caller.call(self._caller.gates.ListBreakers, gates_pb2.ListBreakersRequest())
+    async def breakers(self, *, cell: str = "") -> list[Breaker]:
+        """Return the breakers, by lambda; `cell`: only those that live there."""
+        request = gates_pb2.ListBreakersRequest(cell=cell)
+        response = await self._caller.call(self._caller.gates.ListBreakers, request)
         return [Breaker.from_proto(each) for each in response.breakers]
 
 

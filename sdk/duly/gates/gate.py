@@ -33,6 +33,8 @@ class Gate:
     expires_at: datetime | None = None
     # Tasks that are parked on it, counted up to 10,000. A gate on whole queues parks none.
     parked: int = 0
+    # The cells that have it: one on * is in all; none: the installation has no cells.
+    cells: tuple[str, ...] = ()
     # After `put_gate` of one that was there: the fields that the call changed. None otherwise.
     changed: tuple[str, ...] | None = None
 
@@ -77,6 +79,8 @@ class Breaker:
     # Of the runs that ended within the window.
     ended: int
     failed: int
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
     # After `put_breaker` of one that was there: the fields that the call changed. None otherwise.
     changed: tuple[str, ...] | None = None
 

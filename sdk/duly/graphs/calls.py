@@ -166,19 +166,19 @@ class GraphCalls(ClientPart):
         return Graph.from_proto(response.graph)
 
     async def list_graphs(
-        self, *, name: str = "", running: bool = False, page_size: int = 100
+        self, *, name: str = "", running: bool = False, cell: str = "", page_size: int = 100
     ) -> AsyncIterator[Graph]:
-        """Yield graphs, newest first, without their nodes: of this name, or that have not finished."""
-        async for page in self.graph_pages(name=name, running=running, page_size=page_size):
+        """Yield graphs, newest first, without their nodes: of this name, that have not finished, or that live in this cell."""
+        async for page in self.graph_pages(name=name, running=running, cell=cell, page_size=page_size):
             for graph in page:
                 yield graph
 
     async def graph_pages(
-        self, *, name: str = "", running: bool = False, page_size: int = 100
+        self, *, name: str = "", running: bool = False, cell: str = "", page_size: int = 100
     ) -> AsyncIterator[list[Graph]]:
         """Yield what `list_graphs` yields a page at a time; `page_size` is 1 to 1,000."""
         caller = self._caller
-        request = graphs_pb2.ListGraphsRequest(name=name, running=running, page_size=page_size)
+        request = graphs_pb2.ListGraphsRequest(name=name, running=running, cell=cell, page_size=page_size)
         async for page in caller.pages(caller.graphs.ListGraphs, request):
             yield [Graph.from_proto(state) for state in page.graphs]
 

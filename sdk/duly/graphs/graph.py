@@ -142,6 +142,8 @@ class Graph:
     nodes: Mapping[str, GraphNode]
     # The chain of nodes that decided how long it took, in order; while it runs the chain so far. From `get_graph` with nodes, and `wait_graph`.
     critical_path: Sequence[CriticalStep] = ()
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @property
     def ended(self) -> int:

@@ -131,6 +131,8 @@ class CellStatus:
     is_answering: bool
     # Warnings and what is critical of this cell.
     problem_count: int
+    # How old that is; None: not known.
+    age: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,8 @@ class Problems:
     computed_by: str
     # How each cell stands, by name; none: the installation has no cells.
     cells: tuple[CellStatus, ...] = ()
+    # How old that is, by the store's clock; of several cells: the oldest. None: not known.
+    age: timedelta | None = None
 
     @classmethod
     def from_proto(cls, response: problems_pb2.ListProblemsResponse) -> Problems:

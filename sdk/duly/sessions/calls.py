@@ -34,24 +34,28 @@ class SessionCalls(ClientPart):
         raise error_mapping.from_item(result.error)
 
     async def sessions(
-        self, *, namespace: str | None = None, blocked: bool = False, page_size: int = 100
+        self, *, namespace: str | None = None, blocked: bool = False, cell: str = "", page_size: int = 100
     ) -> AsyncIterator[SessionState]:
         """Yield the sessions that have live tasks or are blocked, by namespace and key; with `blocked` only the blocked ones.
 
         - `namespace`: only those of this one; empty: of the default one. None: of all, which needs a role for `*`.
+        - `cell`: only those that live there; without cells it is refused.
 
         Raises PermissionDeniedError.
         """
-        async for page in self.session_pages(namespace=namespace, blocked=blocked, page_size=page_size):
+        pages = self.session_pages(namespace=namespace, blocked=blocked, cell=cell, page_size=page_size)
+        async for page in pages:
             for session in page:
                 yield session
 
     async def session_pages(
-        self, *, namespace: str | None = None, blocked: bool = False, page_size: int = 100
+        self, *, namespace: str | None = None, blocked: bool = False, cell: str = "", page_size: int = 100
     ) -> AsyncIterator[list[SessionState]]:
         """Yield what `sessions` yields a page at a time; `page_size` is 1 to 1,000."""
         caller = self._caller
-        request = sessions_pb2.ListSessionsRequest(namespace=namespace, blocked=blocked, page_size=page_size)
+        request = sessions_pb2.ListSessionsRequest(
+            namespace=namespace, blocked=blocked, cell=cell, page_size=page_size
+        )
         async for page in caller.pages(caller.sessions.ListSessions, request):
             yield [SessionState.from_proto(each) for each in page.sessions]
 

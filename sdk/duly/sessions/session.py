@@ -68,6 +68,8 @@ class SessionState:
     failing: int
     # Those that wait, in the order in which they will run; from `get_session` only.
     waiting_task_ids: tuple[str, ...] = ()
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @property
     def is_blocked(self) -> bool:

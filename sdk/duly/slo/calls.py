@@ -58,8 +58,11 @@ class ObjectiveCalls(ClientPart):
         (result,) = (await self._caller.call(self._caller.objectives.DeleteObjectives, request)).results
         error_mapping.check(result)
 
-    async def objectives(self) -> list[Objective]:
-        """Return the objectives of lambdas and prefixes, by name: those that may concern what you may read."""
-        request = objectives_pb2.ListObjectivesRequest()
+    async def objectives(self, *, cell: str = "") -> list[Objective]:
+        """Return the objectives of lambdas and prefixes, by name: those that may concern what you may read.
+
+        `cell`: only those that live there; without cells it is refused.
+        """
+        request = objectives_pb2.ListObjectivesRequest(cell=cell)
         answer = await self._caller.call(self._caller.objectives.ListObjectives, request)
         return [Objective.from_proto(each) for each in answer.objectives]

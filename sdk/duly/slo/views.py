@@ -52,6 +52,8 @@ class ServiceLevel:
     counted_since: datetime | None
     # Of starts: the lambda or prefix whose objective holds; empty: the settings say what is promised.
     objective_of: str = ""
+    # Of one lambda: the cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @property
     def window(self) -> ServiceLevelSpan:
@@ -80,6 +82,8 @@ class Objective:
     lambdas: int | None = None
     # After `put_objective` of one that was there: the fields that the call changed. None otherwise.
     changed: tuple[str, ...] | None = None
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @classmethod
     def from_proto(

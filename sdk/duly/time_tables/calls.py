@@ -110,6 +110,8 @@ class TimeTable:
     planned: tuple[PlannedTick, ...]
     # After `change_table`: the fields that it changed. None otherwise.
     changed: tuple[str, ...] | None = None
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @classmethod
     def from_proto(
@@ -234,10 +236,10 @@ class TimeTableCalls(ClientPart):
         state = await self._state(name, next_ticks, planned, planned_from)
         return TimeTable.from_proto(state, self._caller.codec)
 
-    async def tables(self, *, lambda_name: str = "") -> list[TimeTable]:
-        """Return the time tables, of a lambda or all, by name, without their payloads."""
+    async def tables(self, *, lambda_name: str = "", cell: str = "") -> list[TimeTable]:
+        """Return the time tables, of a lambda, a cell or all, by name, without their payloads."""
         caller = self._caller
-        request = time_tables_pb2.ListTimeTablesRequest(page_size=_PAGE)
+        request = time_tables_pb2.ListTimeTablesRequest(cell=cell, page_size=_PAGE)
         setattr(request, "lambda", lambda_name)
         pages = caller.pages(caller.time_tables.ListTimeTables, request)
         return [TimeTable.from_proto(each) async for page in pages for each in page.tables]

@@ -2,21 +2,25 @@
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from urllib.parse import quote
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly_console.causes import PACE
-from duly_console.formatting import counted
+from duly_console.formatting import counted, duration
 from duly_console.rendering import query
 from duly_console.viewer import Viewer
 from duly_core.lambdas.names import DEFAULT_NAMESPACE
 from duly_wire.gate_names import BREAKER
+from duly_wire.time_conversion import to_timedelta
 from duly_wire.v1 import problems_pb2
 
 CARDS_SHOWN = 10
 """The others are folded."""
 _LAMBDAS_LINKED = 3
+_OLD = timedelta(seconds=15)
+"""Frontends look every 10 s, and at a cell without problems every 30 s: what is older is said to be."""
 _LEVELS = {
     problems_pb2.PROBLEM_SEVERITY_INFORMATION: "note",
     problems_pb2.PROBLEM_SEVERITY_WARNING: "warning",
@@ -68,6 +72,8 @@ class Status:
     """Cards of what is worth knowing, and not wrong."""
     as_of: Timestamp | None = None
     is_stale: bool = False
+    age: str = ""
+    """How old it is; empty: it holds now."""
 
 
 def status_of(answer: problems_pb2.ListProblemsResponse | None, viewer: Viewer) -> Status:
@@ -75,16 +81,24 @@ def status_of(answer: problems_pb2.ListProblemsResponse | None, viewer: Viewer) 
     if answer is None:
         return Status("unknown", "Not known")
     as_of = answer.as_of if answer.HasField("as_of") else None
+    age = age_of(answer)
     levels = [each.severity for each in answer.problems]
     notes = levels.count(problems_pb2.PROBLEM_SEVERITY_INFORMATION)
     if answer.status == problems_pb2.PROBLEM_STATUS_PROBLEMS:
         is_critical = problems_pb2.PROBLEM_SEVERITY_CRITICAL in levels
         title = counted(answer.problem_count, "problem")
-        return Status("critical" if is_critical else "warning", title, notes, as_of, answer.is_stale)
+        return Status("critical" if is_critical else "warning", title, notes, as_of, answer.is_stale, age)
     if answer.status != problems_pb2.PROBLEM_STATUS_HEALTHY or answer.is_stale:
-        return Status("unknown", "Not known", notes, as_of, answer.is_stale)
+        return Status("unknown", "Not known", notes, as_of, answer.is_stale, age)
     title = "Healthy" if viewer.may_everywhere("READ") else "Your lambdas are healthy"
-    return Status("healthy", title, notes, as_of)
+    return Status("healthy", title, notes, as_of, age=age)
+
+
+def age_of(answer: problems_pb2.ListProblemsResponse | problems_pb2.CellStatus) -> str:
+    """Return how old is what an answer says; empty: it is as new as Frontends look, or that is not known."""
+    if not answer.HasField("age") or to_timedelta(answer.age) < _OLD:
+        return ""
+    return duration(answer.age)
 
 
 def is_store_away(answer: problems_pb2.ListProblemsResponse | None) -> bool:

@@ -28,53 +28,53 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64uly/v1/gates.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n\tGateScope\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12#\n\x08priority\x18\x03 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x0f\n\x07session\x18\x04 \x01(\t\"\x91\x02\n\x04Gate\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x04kind\x18\x02 \x01(\x0e\x32\x11.duly.v1.GateKind\x12!\n\x05scope\x18\x03 \x01(\x0b\x32\x12.duly.v1.GateScope\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12.\n\nexpires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06parked\x18\t \x01(\x03\">\n\x08GateHits\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x9c\x01\n\x0ePutGateRequest\x12\x1b\n\x04gate\x18\x01 \x01(\x0b\x32\r.duly.v1.Gate\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\xa7\x01\n\x0fPutGateResponse\x12\x1b\n\x04gate\x18\x01 \x01(\x0b\x32\r.duly.v1.Gate\x12\x1f\n\x04hits\x18\x02 \x03(\x0b\x32\x11.duly.v1.GateHits\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"#\n\x12\x44\x65leteGatesRequest\x12\r\n\x05names\x18\x01 \x03(\t\"A\n\x13\x44\x65leteGatesResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.DeleteGateResult\"5\n\x10\x44\x65leteGateResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x12\n\x10ListGatesRequest\"1\n\x11ListGatesResponse\x12\x1c\n\x05gates\x18\x01 \x03(\x0b\x32\r.duly.v1.Gate\"\xea\x02\n\x07\x42reaker\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x14\n\x0c\x66\x61ilure_rate\x18\x02 \x01(\x01\x12\x0f\n\x07minimum\x18\x03 \x01(\x05\x12)\n\x06window\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05pause\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06probes\x18\x06 \x01(\x05\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\r\n\x05owner\x18\x08 \x01(\t\x12.\n\nchanged_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x05state\x18\n \x01(\x0e\x32\x15.duly.v1.BreakerState\x12/\n\x0bstate_since\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65nded\x18\x0c \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\r \x01(\x03\"g\n\x11PutBreakerRequest\x12!\n\x07\x62reaker\x18\x01 \x01(\x0b\x32\x10.duly.v1.Breaker\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"|\n\x12PutBreakerResponse\x12!\n\x07\x62reaker\x18\x01 \x01(\x0b\x32\x10.duly.v1.Breaker\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"(\n\x15\x44\x65leteBreakersRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"G\n\x16\x44\x65leteBreakersResponse\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.duly.v1.DeleteBreakerResult\"8\n\x13\x44\x65leteBreakerResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x15\n\x13ListBreakersRequest\":\n\x14ListBreakersResponse\x12\"\n\x08\x62reakers\x18\x01 \x03(\x0b\x32\x10.duly.v1.Breaker*c\n\x08GateKind\x12\x19\n\x15GATE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fGATE_KIND_PAUSE\x10\x01\x12\x12\n\x0eGATE_KIND_DROP\x10\x02\x12\x13\n\x0fGATE_KIND_DELAY\x10\x03*|\n\x0c\x42reakerState\x12\x1d\n\x19\x42REAKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x42REAKER_STATE_CLOSED\x10\x01\x12\x16\n\x12\x42REAKER_STATE_OPEN\x10\x02\x12\x1b\n\x17\x42REAKER_STATE_HALF_OPEN\x10\x03\x32\xc0\x03\n\x0bGateService\x12<\n\x07PutGate\x12\x17.duly.v1.PutGateRequest\x1a\x18.duly.v1.PutGateResponse\x12H\n\x0b\x44\x65leteGates\x12\x1b.duly.v1.DeleteGatesRequest\x1a\x1c.duly.v1.DeleteGatesResponse\x12\x42\n\tListGates\x12\x19.duly.v1.ListGatesRequest\x1a\x1a.duly.v1.ListGatesResponse\x12\x45\n\nPutBreaker\x12\x1a.duly.v1.PutBreakerRequest\x1a\x1b.duly.v1.PutBreakerResponse\x12Q\n\x0e\x44\x65leteBreakers\x12\x1e.duly.v1.DeleteBreakersRequest\x1a\x1f.duly.v1.DeleteBreakersResponse\x12K\n\x0cListBreakers\x12\x1c.duly.v1.ListBreakersRequest\x1a\x1d.duly.v1.ListBreakersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64uly/v1/gates.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n\tGateScope\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x12\n\ncollection\x18\x02 \x01(\t\x12#\n\x08priority\x18\x03 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x0f\n\x07session\x18\x04 \x01(\t\"\xa0\x02\n\x04Gate\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x04kind\x18\x02 \x01(\x0e\x32\x11.duly.v1.GateKind\x12!\n\x05scope\x18\x03 \x01(\x0b\x32\x12.duly.v1.GateScope\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12.\n\nexpires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18\x07 \x01(\t\x12.\n\ncreated_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06parked\x18\t \x01(\x03\x12\r\n\x05\x63\x65lls\x18\n \x03(\t\">\n\x08GateHits\x12#\n\x06status\x18\x01 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x9c\x01\n\x0ePutGateRequest\x12\x1b\n\x04gate\x18\x01 \x01(\x0b\x32\r.duly.v1.Gate\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0bupdate_mask\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\xa7\x01\n\x0fPutGateResponse\x12\x1b\n\x04gate\x18\x01 \x01(\x0b\x32\r.duly.v1.Gate\x12\x1f\n\x04hits\x18\x02 \x03(\x0b\x32\x11.duly.v1.GateHits\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"#\n\x12\x44\x65leteGatesRequest\x12\r\n\x05names\x18\x01 \x03(\t\"A\n\x13\x44\x65leteGatesResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.DeleteGateResult\"5\n\x10\x44\x65leteGateResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"0\n\x10ListGatesRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x0c\n\x04\x63\x65ll\x18\x02 \x01(\t\"E\n\x11ListGatesResponse\x12\x1c\n\x05gates\x18\x01 \x03(\x0b\x32\r.duly.v1.Gate\x12\x12\n\ncell_names\x18\x02 \x03(\t\"\xf8\x02\n\x07\x42reaker\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x14\n\x0c\x66\x61ilure_rate\x18\x02 \x01(\x01\x12\x0f\n\x07minimum\x18\x03 \x01(\x05\x12)\n\x06window\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05pause\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06probes\x18\x06 \x01(\x05\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\r\n\x05owner\x18\x08 \x01(\t\x12.\n\nchanged_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x05state\x18\n \x01(\x0e\x32\x15.duly.v1.BreakerState\x12/\n\x0bstate_since\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65nded\x18\x0c \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\r \x01(\x03\x12\x0c\n\x04\x63\x65ll\x18\x0e \x01(\t\"g\n\x11PutBreakerRequest\x12!\n\x07\x62reaker\x18\x01 \x01(\x0b\x32\x10.duly.v1.Breaker\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"|\n\x12PutBreakerResponse\x12!\n\x07\x62reaker\x18\x01 \x01(\x0b\x32\x10.duly.v1.Breaker\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"(\n\x15\x44\x65leteBreakersRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"G\n\x16\x44\x65leteBreakersResponse\x12-\n\x07results\x18\x01 \x03(\x0b\x32\x1c.duly.v1.DeleteBreakerResult\"8\n\x13\x44\x65leteBreakerResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"#\n\x13ListBreakersRequest\x12\x0c\n\x04\x63\x65ll\x18\x01 \x01(\t\"N\n\x14ListBreakersResponse\x12\"\n\x08\x62reakers\x18\x01 \x03(\x0b\x32\x10.duly.v1.Breaker\x12\x12\n\ncell_names\x18\x02 \x03(\t*c\n\x08GateKind\x12\x19\n\x15GATE_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fGATE_KIND_PAUSE\x10\x01\x12\x12\n\x0eGATE_KIND_DROP\x10\x02\x12\x13\n\x0fGATE_KIND_DELAY\x10\x03*|\n\x0c\x42reakerState\x12\x1d\n\x19\x42REAKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x42REAKER_STATE_CLOSED\x10\x01\x12\x16\n\x12\x42REAKER_STATE_OPEN\x10\x02\x12\x1b\n\x17\x42REAKER_STATE_HALF_OPEN\x10\x03\x32\xc0\x03\n\x0bGateService\x12<\n\x07PutGate\x12\x17.duly.v1.PutGateRequest\x1a\x18.duly.v1.PutGateResponse\x12H\n\x0b\x44\x65leteGates\x12\x1b.duly.v1.DeleteGatesRequest\x1a\x1c.duly.v1.DeleteGatesResponse\x12\x42\n\tListGates\x12\x19.duly.v1.ListGatesRequest\x1a\x1a.duly.v1.ListGatesResponse\x12\x45\n\nPutBreaker\x12\x1a.duly.v1.PutBreakerRequest\x1a\x1b.duly.v1.PutBreakerResponse\x12Q\n\x0e\x44\x65leteBreakers\x12\x1e.duly.v1.DeleteBreakersRequest\x1a\x1f.duly.v1.DeleteBreakersResponse\x12K\n\x0cListBreakers\x12\x1c.duly.v1.ListBreakersRequest\x1a\x1d.duly.v1.ListBreakersResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.gates_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GATEKIND']._serialized_start=2005
-  _globals['_GATEKIND']._serialized_end=2104
-  _globals['_BREAKERSTATE']._serialized_start=2106
-  _globals['_BREAKERSTATE']._serialized_end=2230
+  _globals['_GATEKIND']._serialized_start=2118
+  _globals['_GATEKIND']._serialized_end=2217
+  _globals['_BREAKERSTATE']._serialized_start=2219
+  _globals['_BREAKERSTATE']._serialized_end=2343
   _globals['_GATESCOPE']._serialized_start=151
   _globals['_GATESCOPE']._serialized_end=252
   _globals['_GATE']._serialized_start=255
-  _globals['_GATE']._serialized_end=528
-  _globals['_GATEHITS']._serialized_start=530
-  _globals['_GATEHITS']._serialized_end=592
-  _globals['_PUTGATEREQUEST']._serialized_start=595
-  _globals['_PUTGATEREQUEST']._serialized_end=751
-  _globals['_PUTGATERESPONSE']._serialized_start=754
-  _globals['_PUTGATERESPONSE']._serialized_end=921
-  _globals['_DELETEGATESREQUEST']._serialized_start=923
-  _globals['_DELETEGATESREQUEST']._serialized_end=958
-  _globals['_DELETEGATESRESPONSE']._serialized_start=960
-  _globals['_DELETEGATESRESPONSE']._serialized_end=1025
-  _globals['_DELETEGATERESULT']._serialized_start=1027
-  _globals['_DELETEGATERESULT']._serialized_end=1080
-  _globals['_LISTGATESREQUEST']._serialized_start=1082
-  _globals['_LISTGATESREQUEST']._serialized_end=1100
-  _globals['_LISTGATESRESPONSE']._serialized_start=1102
-  _globals['_LISTGATESRESPONSE']._serialized_end=1151
-  _globals['_BREAKER']._serialized_start=1154
-  _globals['_BREAKER']._serialized_end=1516
-  _globals['_PUTBREAKERREQUEST']._serialized_start=1518
-  _globals['_PUTBREAKERREQUEST']._serialized_end=1621
-  _globals['_PUTBREAKERRESPONSE']._serialized_start=1623
-  _globals['_PUTBREAKERRESPONSE']._serialized_end=1747
-  _globals['_DELETEBREAKERSREQUEST']._serialized_start=1749
-  _globals['_DELETEBREAKERSREQUEST']._serialized_end=1789
-  _globals['_DELETEBREAKERSRESPONSE']._serialized_start=1791
-  _globals['_DELETEBREAKERSRESPONSE']._serialized_end=1862
-  _globals['_DELETEBREAKERRESULT']._serialized_start=1864
-  _globals['_DELETEBREAKERRESULT']._serialized_end=1920
-  _globals['_LISTBREAKERSREQUEST']._serialized_start=1922
-  _globals['_LISTBREAKERSREQUEST']._serialized_end=1943
-  _globals['_LISTBREAKERSRESPONSE']._serialized_start=1945
-  _globals['_LISTBREAKERSRESPONSE']._serialized_end=2003
-  _globals['_GATESERVICE']._serialized_start=2233
-  _globals['_GATESERVICE']._serialized_end=2681
+  _globals['_GATE']._serialized_end=543
+  _globals['_GATEHITS']._serialized_start=545
+  _globals['_GATEHITS']._serialized_end=607
+  _globals['_PUTGATEREQUEST']._serialized_start=610
+  _globals['_PUTGATEREQUEST']._serialized_end=766
+  _globals['_PUTGATERESPONSE']._serialized_start=769
+  _globals['_PUTGATERESPONSE']._serialized_end=936
+  _globals['_DELETEGATESREQUEST']._serialized_start=938
+  _globals['_DELETEGATESREQUEST']._serialized_end=973
+  _globals['_DELETEGATESRESPONSE']._serialized_start=975
+  _globals['_DELETEGATESRESPONSE']._serialized_end=1040
+  _globals['_DELETEGATERESULT']._serialized_start=1042
+  _globals['_DELETEGATERESULT']._serialized_end=1095
+  _globals['_LISTGATESREQUEST']._serialized_start=1097
+  _globals['_LISTGATESREQUEST']._serialized_end=1145
+  _globals['_LISTGATESRESPONSE']._serialized_start=1147
+  _globals['_LISTGATESRESPONSE']._serialized_end=1216
+  _globals['_BREAKER']._serialized_start=1219
+  _globals['_BREAKER']._serialized_end=1595
+  _globals['_PUTBREAKERREQUEST']._serialized_start=1597
+  _globals['_PUTBREAKERREQUEST']._serialized_end=1700
+  _globals['_PUTBREAKERRESPONSE']._serialized_start=1702
+  _globals['_PUTBREAKERRESPONSE']._serialized_end=1826
+  _globals['_DELETEBREAKERSREQUEST']._serialized_start=1828
+  _globals['_DELETEBREAKERSREQUEST']._serialized_end=1868
+  _globals['_DELETEBREAKERSRESPONSE']._serialized_start=1870
+  _globals['_DELETEBREAKERSRESPONSE']._serialized_end=1941
+  _globals['_DELETEBREAKERRESULT']._serialized_start=1943
+  _globals['_DELETEBREAKERRESULT']._serialized_end=1999
+  _globals['_LISTBREAKERSREQUEST']._serialized_start=2001
+  _globals['_LISTBREAKERSREQUEST']._serialized_end=2036
+  _globals['_LISTBREAKERSRESPONSE']._serialized_start=2038
+  _globals['_LISTBREAKERSRESPONSE']._serialized_end=2116
+  _globals['_GATESERVICE']._serialized_start=2346
+  _globals['_GATESERVICE']._serialized_end=2794
 # @@protoc_insertion_point(module_scope)

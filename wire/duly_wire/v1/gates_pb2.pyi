@@ -119,6 +119,7 @@ class Gate(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """^[a-z0-9][a-z0-9_.-]{0,127}$; that of a breaker begins with "breaker:"."""
     kind: Global___GateKind.ValueType
@@ -142,6 +143,10 @@ class Gate(_message.Message):
 
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The cells that have it: one on * is in all. Empty: the installation has no cells."""
+
     def __init__(
         self,
         *,
@@ -154,10 +159,11 @@ class Gate(_message.Message):
         owner: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         parked: _builtins.int = ...,
+        cells: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "delay", b"delay", "expires_at", b"expires_at", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "delay", b"delay", "expires_at", b"expires_at", "kind", b"kind", "name", b"name", "owner", b"owner", "parked", b"parked", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "created_at", b"created_at", "delay", b"delay", "expires_at", b"expires_at", "kind", b"kind", "name", b"name", "owner", b"owner", "parked", b"parked", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -338,12 +344,18 @@ Global___DeleteGateResult: _TypeAlias = DeleteGateResult  # noqa: Y015
 class ListGatesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
+    cell: _builtins.str
+    """Only gates of this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
+        *,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "lambda", b"lambda"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,18 +366,24 @@ class ListGatesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GATES_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def gates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gate]:
         """At most 1,000: there can be no more."""
+
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
 
     def __init__(
         self,
         *,
         gates: _abc.Iterable[Global___Gate] | None = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gates", b"gates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "gates", b"gates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,6 +406,7 @@ class Breaker(_message.Message):
     STATE_SINCE_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     failure_rate: _builtins.float
     """Opens when so large a part of the runs that ended within the window failed: above 0, at most 1. A new breaker needs it."""
     minimum: _builtins.int
@@ -402,6 +421,8 @@ class Breaker(_message.Message):
     ended: _builtins.int
     """Of the runs that ended within the window."""
     failed: _builtins.int
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
         """1 s to 1 h. Default: 1 min."""
@@ -429,10 +450,11 @@ class Breaker(_message.Message):
         state_since: _timestamp_pb2.Timestamp | None = ...,
         ended: _builtins.int = ...,
         failed: _builtins.int = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "pause", b"pause", "state_since", b"state_since", "window", b"window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "ended", b"ended", "failed", b"failed", "failure_rate", b"failure_rate", "lambda", b"lambda", "minimum", b"minimum", "owner", b"owner", "pause", b"pause", "probes", b"probes", "reason", b"reason", "state", b"state", "state_since", b"state_since", "window", b"window"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "changed_at", b"changed_at", "ended", b"ended", "failed", b"failed", "failure_rate", b"failure_rate", "lambda", b"lambda", "minimum", b"minimum", "owner", b"owner", "pause", b"pause", "probes", b"probes", "reason", b"reason", "state", b"state", "state_since", b"state_since", "window", b"window"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -566,12 +588,17 @@ Global___DeleteBreakerResult: _TypeAlias = DeleteBreakerResult  # noqa: Y015
 class ListBreakersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    CELL_FIELD_NUMBER: _builtins.int
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
+        *,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -582,18 +609,24 @@ class ListBreakersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BREAKERS_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def breakers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Breaker]:
         """At most 1,000: there can be no more."""
+
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
 
     def __init__(
         self,
         *,
         breakers: _abc.Iterable[Global___Breaker] | None = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breakers", b"breakers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breakers", b"breakers", "cell_names", b"cell_names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,17 +28,17 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64uly/v1/graphs.proto\x12\x07\x64uly.v1\x1a\x16\x64uly/v1/frontend.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"t\n\tGraphEdge\x12\r\n\x05label\x18\x01 \x01(\t\x12)\n\tcondition\x18\x02 \x01(\x0e\x32\x16.duly.v1.EdgeCondition\x12-\n\ror_conditions\x18\x03 \x03(\x0e\x32\x16.duly.v1.EdgeCondition\"\xd3\x01\n\tGraphNode\x12\r\n\x05label\x18\x01 \x01(\t\x12\x1e\n\x04task\x18\x02 \x01(\x0b\x32\x10.duly.v1.NewTask\x12%\n\twaits_for\x18\x03 \x03(\x0b\x32\x12.duly.v1.GraphEdge\x12\x0e\n\x06\x61ny_of\x18\x04 \x01(\x08\x12\x16\n\x0eignore_failure\x18\x05 \x01(\x08\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10timeout_is_final\x18\x07 \x01(\x08\"\x9c\x01\n\x14ScheduleGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x05nodes\x18\x03 \x03(\x0b\x32\x12.duly.v1.GraphNode\x12\x12\n\ndefinition\x18\x04 \x01(\t\x12\x1a\n\x12\x64\x65\x66inition_version\x18\x05 \x01(\x05\x12\x11\n\tfail_fast\x18\x06 \x01(\x08\"o\n\x15ScheduleGraphResponse\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x10\n\x08task_ids\x18\x03 \x03(\t\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xe6\x02\n\nGraphState\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12$\n\x06status\x18\x03 \x01(\x0e\x32\x14.duly.v1.GraphStatus\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x06 \x01(\x08\x12\r\n\x05total\x18\x07 \x01(\x05\x12\x11\n\tsucceeded\x18\x08 \x01(\x05\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\x05\x12\x0f\n\x07skipped\x18\n \x01(\x05\x12\x11\n\tcancelled\x18\x0b \x01(\x05\x12\x12\n\ndefinition\x18\x0c \x01(\t\x12\x1a\n\x12\x64\x65\x66inition_version\x18\r \x01(\x05\x12\x11\n\tfail_fast\x18\x0e \x01(\x08\"\xff\x03\n\x0eGraphNodeState\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0e\n\x06lambda\x18\x03 \x01(\t\x12#\n\x06status\x18\x04 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12%\n\twaits_for\x18\x05 \x03(\x0b\x32\x12.duly.v1.GraphEdge\x12\x0e\n\x06\x61ny_of\x18\x06 \x01(\x08\x12\x16\n\x0eignore_failure\x18\x07 \x01(\x08\x12\x18\n\x10timeout_is_final\x18\x08 \x01(\x08\x12\x11\n\ttimed_out\x18\t \x01(\x08\x12\x16\n\x0e\x61waited_events\x18\n \x01(\t\x12\x34\n\x10\x61waited_since_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x61waited_until_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08ready_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04runs\x18\x10 \x01(\x05\"\xb7\x01\n\x0c\x43riticalStep\x12\r\n\x05label\x18\x01 \x01(\t\x12-\n\tbegins_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x65nds_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04open\x18\x05 \x01(\x08\":\n\x0fGetGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x15\n\rwithout_nodes\x18\x02 \x01(\x08\"\xdc\x01\n\x10GetGraphResponse\x12\"\n\x05graph\x18\x01 \x01(\x0b\x32\x13.duly.v1.GraphState\x12&\n\x05nodes\x18\x02 \x03(\x0b\x32\x17.duly.v1.GraphNodeState\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\x12,\n\rcritical_path\x18\x04 \x03(\x0b\x32\x15.duly.v1.CriticalStep\x12+\n\x07read_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"P\n\x10WaitGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"Z\n\x11WaitGraphResponse\x12\"\n\x05graph\x18\x01 \x01(\x0b\x32\x13.duly.v1.GraphState\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"Y\n\x11ListGraphsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"R\n\x12ListGraphsResponse\x12#\n\x06graphs\x18\x01 \x03(\x0b\x32\x13.duly.v1.GraphState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"&\n\x12\x43\x61ncelGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\"\\\n\x13\x43\x61ncelGraphResponse\x12\"\n\x05graph\x18\x01 \x01(\x0b\x32\x13.duly.v1.GraphState\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xb0\x01\n\x0fGraphDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12!\n\x05nodes\x18\x04 \x03(\x0b\x32\x12.duly.v1.GraphNode\x12\x18\n\x10payload_withheld\x18\x05 \x01(\x08\x12\x11\n\tfail_fast\x18\x06 \x01(\x08\"_\n\x19PutGraphDefinitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x05nodes\x18\x02 \x03(\x0b\x32\x12.duly.v1.GraphNode\x12\x11\n\tfail_fast\x18\x03 \x01(\x08\"a\n\x1aPutGraphDefinitionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\":\n\x19GetGraphDefinitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"m\n\x1aGetGraphDefinitionResponse\x12,\n\ndefinition\x18\x01 \x01(\x0b\x32\x18.duly.v1.GraphDefinition\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"D\n\x1bListGraphDefinitionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"f\n\x1cListGraphDefinitionsResponse\x12-\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x18.duly.v1.GraphDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xdd\x01\n\rEdgeCondition\x12\x1e\n\x1a\x45\x44GE_CONDITION_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45\x44GE_CONDITION_SUCCEEDED\x10\x01\x12\x19\n\x15\x45\x44GE_CONDITION_FAILED\x10\x02\x12\x1b\n\x17\x45\x44GE_CONDITION_FINISHED\x10\x03\x12\x1c\n\x18\x45\x44GE_CONDITION_TIMED_OUT\x10\x04\x12\x1c\n\x18\x45\x44GE_CONDITION_CANCELLED\x10\x05\x12\x1a\n\x16\x45\x44GE_CONDITION_SKIPPED\x10\x06*\x96\x01\n\x0bGraphStatus\x12\x1c\n\x18GRAPH_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14GRAPH_STATUS_RUNNING\x10\x01\x12\x1a\n\x16GRAPH_STATUS_SUCCEEDED\x10\x02\x12\x17\n\x13GRAPH_STATUS_FAILED\x10\x03\x12\x1a\n\x16GRAPH_STATUS_CANCELLED\x10\x04\x32\x97\x05\n\x0cGraphService\x12N\n\rScheduleGraph\x12\x1d.duly.v1.ScheduleGraphRequest\x1a\x1e.duly.v1.ScheduleGraphResponse\x12?\n\x08GetGraph\x12\x18.duly.v1.GetGraphRequest\x1a\x19.duly.v1.GetGraphResponse\x12\x42\n\tWaitGraph\x12\x19.duly.v1.WaitGraphRequest\x1a\x1a.duly.v1.WaitGraphResponse\x12\x45\n\nListGraphs\x12\x1a.duly.v1.ListGraphsRequest\x1a\x1b.duly.v1.ListGraphsResponse\x12H\n\x0b\x43\x61ncelGraph\x12\x1b.duly.v1.CancelGraphRequest\x1a\x1c.duly.v1.CancelGraphResponse\x12]\n\x12PutGraphDefinition\x12\".duly.v1.PutGraphDefinitionRequest\x1a#.duly.v1.PutGraphDefinitionResponse\x12]\n\x12GetGraphDefinition\x12\".duly.v1.GetGraphDefinitionRequest\x1a#.duly.v1.GetGraphDefinitionResponse\x12\x63\n\x14ListGraphDefinitions\x12$.duly.v1.ListGraphDefinitionsRequest\x1a%.duly.v1.ListGraphDefinitionsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64uly/v1/graphs.proto\x12\x07\x64uly.v1\x1a\x16\x64uly/v1/frontend.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"t\n\tGraphEdge\x12\r\n\x05label\x18\x01 \x01(\t\x12)\n\tcondition\x18\x02 \x01(\x0e\x32\x16.duly.v1.EdgeCondition\x12-\n\ror_conditions\x18\x03 \x03(\x0e\x32\x16.duly.v1.EdgeCondition\"\xd3\x01\n\tGraphNode\x12\r\n\x05label\x18\x01 \x01(\t\x12\x1e\n\x04task\x18\x02 \x01(\x0b\x32\x10.duly.v1.NewTask\x12%\n\twaits_for\x18\x03 \x03(\x0b\x32\x12.duly.v1.GraphEdge\x12\x0e\n\x06\x61ny_of\x18\x04 \x01(\x08\x12\x16\n\x0eignore_failure\x18\x05 \x01(\x08\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10timeout_is_final\x18\x07 \x01(\x08\"\x9c\x01\n\x14ScheduleGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12!\n\x05nodes\x18\x03 \x03(\x0b\x32\x12.duly.v1.GraphNode\x12\x12\n\ndefinition\x18\x04 \x01(\t\x12\x1a\n\x12\x64\x65\x66inition_version\x18\x05 \x01(\x05\x12\x11\n\tfail_fast\x18\x06 \x01(\x08\"o\n\x15ScheduleGraphResponse\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x10\n\x08task_ids\x18\x03 \x03(\t\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xf4\x02\n\nGraphState\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12$\n\x06status\x18\x03 \x01(\x0e\x32\x14.duly.v1.GraphStatus\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inished_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63\x61ncel_requested\x18\x06 \x01(\x08\x12\r\n\x05total\x18\x07 \x01(\x05\x12\x11\n\tsucceeded\x18\x08 \x01(\x05\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\x05\x12\x0f\n\x07skipped\x18\n \x01(\x05\x12\x11\n\tcancelled\x18\x0b \x01(\x05\x12\x12\n\ndefinition\x18\x0c \x01(\t\x12\x1a\n\x12\x64\x65\x66inition_version\x18\r \x01(\x05\x12\x11\n\tfail_fast\x18\x0e \x01(\x08\x12\x0c\n\x04\x63\x65ll\x18\x0f \x01(\t\"\xff\x03\n\x0eGraphNodeState\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x0e\n\x06lambda\x18\x03 \x01(\t\x12#\n\x06status\x18\x04 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12%\n\twaits_for\x18\x05 \x03(\x0b\x32\x12.duly.v1.GraphEdge\x12\x0e\n\x06\x61ny_of\x18\x06 \x01(\x08\x12\x16\n\x0eignore_failure\x18\x07 \x01(\x08\x12\x18\n\x10timeout_is_final\x18\x08 \x01(\x08\x12\x11\n\ttimed_out\x18\t \x01(\x08\x12\x16\n\x0e\x61waited_events\x18\n \x01(\t\x12\x34\n\x10\x61waited_since_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x61waited_until_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08ready_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nded_at\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04runs\x18\x10 \x01(\x05\"\xb7\x01\n\x0c\x43riticalStep\x12\r\n\x05label\x18\x01 \x01(\t\x12-\n\tbegins_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstarted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x65nds_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04open\x18\x05 \x01(\x08\":\n\x0fGetGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12\x15\n\rwithout_nodes\x18\x02 \x01(\x08\"\xdc\x01\n\x10GetGraphResponse\x12\"\n\x05graph\x18\x01 \x01(\x0b\x32\x13.duly.v1.GraphState\x12&\n\x05nodes\x18\x02 \x03(\x0b\x32\x17.duly.v1.GraphNodeState\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\x12,\n\rcritical_path\x18\x04 \x03(\x0b\x32\x15.duly.v1.CriticalStep\x12+\n\x07read_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"P\n\x10WaitGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\x12*\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"Z\n\x11WaitGraphResponse\x12\"\n\x05graph\x18\x01 \x01(\x0b\x32\x13.duly.v1.GraphState\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"g\n\x11ListGraphsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07running\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x0c\n\x04\x63\x65ll\x18\x05 \x01(\t\"f\n\x12ListGraphsResponse\x12#\n\x06graphs\x18\x01 \x03(\x0b\x32\x13.duly.v1.GraphState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ncell_names\x18\x03 \x03(\t\"&\n\x12\x43\x61ncelGraphRequest\x12\x10\n\x08graph_id\x18\x01 \x01(\t\"\\\n\x13\x43\x61ncelGraphResponse\x12\"\n\x05graph\x18\x01 \x01(\x0b\x32\x13.duly.v1.GraphState\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\xb0\x01\n\x0fGraphDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12!\n\x05nodes\x18\x04 \x03(\x0b\x32\x12.duly.v1.GraphNode\x12\x18\n\x10payload_withheld\x18\x05 \x01(\x08\x12\x11\n\tfail_fast\x18\x06 \x01(\x08\"_\n\x19PutGraphDefinitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x05nodes\x18\x02 \x03(\x0b\x32\x12.duly.v1.GraphNode\x12\x11\n\tfail_fast\x18\x03 \x01(\x08\"a\n\x1aPutGraphDefinitionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\":\n\x19GetGraphDefinitionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x05\"m\n\x1aGetGraphDefinitionResponse\x12,\n\ndefinition\x18\x01 \x01(\x0b\x32\x18.duly.v1.GraphDefinition\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"D\n\x1bListGraphDefinitionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"f\n\x1cListGraphDefinitionsResponse\x12-\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x18.duly.v1.GraphDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*\xdd\x01\n\rEdgeCondition\x12\x1e\n\x1a\x45\x44GE_CONDITION_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45\x44GE_CONDITION_SUCCEEDED\x10\x01\x12\x19\n\x15\x45\x44GE_CONDITION_FAILED\x10\x02\x12\x1b\n\x17\x45\x44GE_CONDITION_FINISHED\x10\x03\x12\x1c\n\x18\x45\x44GE_CONDITION_TIMED_OUT\x10\x04\x12\x1c\n\x18\x45\x44GE_CONDITION_CANCELLED\x10\x05\x12\x1a\n\x16\x45\x44GE_CONDITION_SKIPPED\x10\x06*\x96\x01\n\x0bGraphStatus\x12\x1c\n\x18GRAPH_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14GRAPH_STATUS_RUNNING\x10\x01\x12\x1a\n\x16GRAPH_STATUS_SUCCEEDED\x10\x02\x12\x17\n\x13GRAPH_STATUS_FAILED\x10\x03\x12\x1a\n\x16GRAPH_STATUS_CANCELLED\x10\x04\x32\x97\x05\n\x0cGraphService\x12N\n\rScheduleGraph\x12\x1d.duly.v1.ScheduleGraphRequest\x1a\x1e.duly.v1.ScheduleGraphResponse\x12?\n\x08GetGraph\x12\x18.duly.v1.GetGraphRequest\x1a\x19.duly.v1.GetGraphResponse\x12\x42\n\tWaitGraph\x12\x19.duly.v1.WaitGraphRequest\x1a\x1a.duly.v1.WaitGraphResponse\x12\x45\n\nListGraphs\x12\x1a.duly.v1.ListGraphsRequest\x1a\x1b.duly.v1.ListGraphsResponse\x12H\n\x0b\x43\x61ncelGraph\x12\x1b.duly.v1.CancelGraphRequest\x1a\x1c.duly.v1.CancelGraphResponse\x12]\n\x12PutGraphDefinition\x12\".duly.v1.PutGraphDefinitionRequest\x1a#.duly.v1.PutGraphDefinitionResponse\x12]\n\x12GetGraphDefinition\x12\".duly.v1.GetGraphDefinitionRequest\x1a#.duly.v1.GetGraphDefinitionResponse\x12\x63\n\x14ListGraphDefinitions\x12$.duly.v1.ListGraphDefinitionsRequest\x1a%.duly.v1.ListGraphDefinitionsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.graphs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EDGECONDITION']._serialized_start=3294
-  _globals['_EDGECONDITION']._serialized_end=3515
-  _globals['_GRAPHSTATUS']._serialized_start=3518
-  _globals['_GRAPHSTATUS']._serialized_end=3668
+  _globals['_EDGECONDITION']._serialized_start=3342
+  _globals['_EDGECONDITION']._serialized_end=3563
+  _globals['_GRAPHSTATUS']._serialized_start=3566
+  _globals['_GRAPHSTATUS']._serialized_end=3716
   _globals['_GRAPHEDGE']._serialized_start=142
   _globals['_GRAPHEDGE']._serialized_end=258
   _globals['_GRAPHNODE']._serialized_start=261
@@ -48,41 +48,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULEGRAPHRESPONSE']._serialized_start=633
   _globals['_SCHEDULEGRAPHRESPONSE']._serialized_end=744
   _globals['_GRAPHSTATE']._serialized_start=747
-  _globals['_GRAPHSTATE']._serialized_end=1105
-  _globals['_GRAPHNODESTATE']._serialized_start=1108
-  _globals['_GRAPHNODESTATE']._serialized_end=1619
-  _globals['_CRITICALSTEP']._serialized_start=1622
-  _globals['_CRITICALSTEP']._serialized_end=1805
-  _globals['_GETGRAPHREQUEST']._serialized_start=1807
-  _globals['_GETGRAPHREQUEST']._serialized_end=1865
-  _globals['_GETGRAPHRESPONSE']._serialized_start=1868
-  _globals['_GETGRAPHRESPONSE']._serialized_end=2088
-  _globals['_WAITGRAPHREQUEST']._serialized_start=2090
-  _globals['_WAITGRAPHREQUEST']._serialized_end=2170
-  _globals['_WAITGRAPHRESPONSE']._serialized_start=2172
-  _globals['_WAITGRAPHRESPONSE']._serialized_end=2262
-  _globals['_LISTGRAPHSREQUEST']._serialized_start=2264
-  _globals['_LISTGRAPHSREQUEST']._serialized_end=2353
-  _globals['_LISTGRAPHSRESPONSE']._serialized_start=2355
-  _globals['_LISTGRAPHSRESPONSE']._serialized_end=2437
-  _globals['_CANCELGRAPHREQUEST']._serialized_start=2439
-  _globals['_CANCELGRAPHREQUEST']._serialized_end=2477
-  _globals['_CANCELGRAPHRESPONSE']._serialized_start=2479
-  _globals['_CANCELGRAPHRESPONSE']._serialized_end=2571
-  _globals['_GRAPHDEFINITION']._serialized_start=2574
-  _globals['_GRAPHDEFINITION']._serialized_end=2750
-  _globals['_PUTGRAPHDEFINITIONREQUEST']._serialized_start=2752
-  _globals['_PUTGRAPHDEFINITIONREQUEST']._serialized_end=2847
-  _globals['_PUTGRAPHDEFINITIONRESPONSE']._serialized_start=2849
-  _globals['_PUTGRAPHDEFINITIONRESPONSE']._serialized_end=2946
-  _globals['_GETGRAPHDEFINITIONREQUEST']._serialized_start=2948
-  _globals['_GETGRAPHDEFINITIONREQUEST']._serialized_end=3006
-  _globals['_GETGRAPHDEFINITIONRESPONSE']._serialized_start=3008
-  _globals['_GETGRAPHDEFINITIONRESPONSE']._serialized_end=3117
-  _globals['_LISTGRAPHDEFINITIONSREQUEST']._serialized_start=3119
-  _globals['_LISTGRAPHDEFINITIONSREQUEST']._serialized_end=3187
-  _globals['_LISTGRAPHDEFINITIONSRESPONSE']._serialized_start=3189
-  _globals['_LISTGRAPHDEFINITIONSRESPONSE']._serialized_end=3291
-  _globals['_GRAPHSERVICE']._serialized_start=3671
-  _globals['_GRAPHSERVICE']._serialized_end=4334
+  _globals['_GRAPHSTATE']._serialized_end=1119
+  _globals['_GRAPHNODESTATE']._serialized_start=1122
+  _globals['_GRAPHNODESTATE']._serialized_end=1633
+  _globals['_CRITICALSTEP']._serialized_start=1636
+  _globals['_CRITICALSTEP']._serialized_end=1819
+  _globals['_GETGRAPHREQUEST']._serialized_start=1821
+  _globals['_GETGRAPHREQUEST']._serialized_end=1879
+  _globals['_GETGRAPHRESPONSE']._serialized_start=1882
+  _globals['_GETGRAPHRESPONSE']._serialized_end=2102
+  _globals['_WAITGRAPHREQUEST']._serialized_start=2104
+  _globals['_WAITGRAPHREQUEST']._serialized_end=2184
+  _globals['_WAITGRAPHRESPONSE']._serialized_start=2186
+  _globals['_WAITGRAPHRESPONSE']._serialized_end=2276
+  _globals['_LISTGRAPHSREQUEST']._serialized_start=2278
+  _globals['_LISTGRAPHSREQUEST']._serialized_end=2381
+  _globals['_LISTGRAPHSRESPONSE']._serialized_start=2383
+  _globals['_LISTGRAPHSRESPONSE']._serialized_end=2485
+  _globals['_CANCELGRAPHREQUEST']._serialized_start=2487
+  _globals['_CANCELGRAPHREQUEST']._serialized_end=2525
+  _globals['_CANCELGRAPHRESPONSE']._serialized_start=2527
+  _globals['_CANCELGRAPHRESPONSE']._serialized_end=2619
+  _globals['_GRAPHDEFINITION']._serialized_start=2622
+  _globals['_GRAPHDEFINITION']._serialized_end=2798
+  _globals['_PUTGRAPHDEFINITIONREQUEST']._serialized_start=2800
+  _globals['_PUTGRAPHDEFINITIONREQUEST']._serialized_end=2895
+  _globals['_PUTGRAPHDEFINITIONRESPONSE']._serialized_start=2897
+  _globals['_PUTGRAPHDEFINITIONRESPONSE']._serialized_end=2994
+  _globals['_GETGRAPHDEFINITIONREQUEST']._serialized_start=2996
+  _globals['_GETGRAPHDEFINITIONREQUEST']._serialized_end=3054
+  _globals['_GETGRAPHDEFINITIONRESPONSE']._serialized_start=3056
+  _globals['_GETGRAPHDEFINITIONRESPONSE']._serialized_end=3165
+  _globals['_LISTGRAPHDEFINITIONSREQUEST']._serialized_start=3167
+  _globals['_LISTGRAPHDEFINITIONSREQUEST']._serialized_end=3235
+  _globals['_LISTGRAPHDEFINITIONSRESPONSE']._serialized_start=3237
+  _globals['_LISTGRAPHDEFINITIONSRESPONSE']._serialized_end=3339
+  _globals['_GRAPHSERVICE']._serialized_start=3719
+  _globals['_GRAPHSERVICE']._serialized_end=4382
 # @@protoc_insertion_point(module_scope)

@@ -269,6 +269,7 @@ class GraphState(_message.Message):
     DEFINITION_FIELD_NUMBER: _builtins.int
     DEFINITION_VERSION_FIELD_NUMBER: _builtins.int
     FAIL_FAST_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     graph_id: _builtins.str
     name: _builtins.str
     status: Global___GraphStatus.ValueType
@@ -284,6 +285,8 @@ class GraphState(_message.Message):
     """The definition that it was made of; empty: none."""
     definition_version: _builtins.int
     fail_fast: _builtins.bool
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -305,10 +308,11 @@ class GraphState(_message.Message):
         definition: _builtins.str = ...,
         definition_version: _builtins.int = ...,
         fail_fast: _builtins.bool = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "finished_at", b"finished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "created_at", b"created_at", "definition", b"definition", "definition_version", b"definition_version", "fail_fast", b"fail_fast", "failed", b"failed", "finished_at", b"finished_at", "graph_id", b"graph_id", "name", b"name", "skipped", b"skipped", "status", b"status", "succeeded", b"succeeded", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "cell", b"cell", "created_at", b"created_at", "definition", b"definition", "definition_version", b"definition_version", "fail_fast", b"fail_fast", "failed", b"failed", "finished_at", b"finished_at", "graph_id", b"graph_id", "name", b"name", "skipped", b"skipped", "status", b"status", "succeeded", b"succeeded", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -561,6 +565,7 @@ class ListGraphsRequest(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Only graphs of this name; empty: any."""
     running: _builtins.bool
@@ -569,6 +574,8 @@ class ListGraphsRequest(_message.Message):
     """1 to 1,000; 0 is 100."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same filters; empty for the first page."""
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
         *,
@@ -576,10 +583,11 @@ class ListGraphsRequest(_message.Message):
         running: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "page_size", b"page_size", "page_token", b"page_token", "running", b"running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "running", b"running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -591,19 +599,25 @@ class ListGraphsResponse(_message.Message):
 
     GRAPHS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphState]: ...
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         graphs: _abc.Iterable[Global___GraphState] | None = ...,
         next_page_token: _builtins.str = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["graphs", b"graphs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "graphs", b"graphs", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -428,12 +428,17 @@ class GetServiceLevelsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LAMBDA_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
+    cell: _builtins.str
+    """Only runs and calls of this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
+        *,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "lambda", b"lambda"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -445,6 +450,7 @@ class GetServiceLevelsResponse(_message.Message):
 
     AT_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """By the store's clock."""
@@ -453,15 +459,20 @@ class GetServiceLevelsResponse(_message.Message):
     def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceLevel]:
         """Calls, all lambdas together, then each lambda by name."""
 
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         at: _timestamp_pb2.Timestamp | None = ...,
         levels: _abc.Iterable[Global___ServiceLevel] | None = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "levels", b"levels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cell_names", b"cell_names", "levels", b"levels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -482,6 +493,7 @@ class ServiceLevel(_message.Message):
     ALERT_FIELD_NUMBER: _builtins.int
     COUNTED_SINCE_FIELD_NUMBER: _builtins.int
     OBJECTIVE_OF_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     indicator: Global___ServiceLevelIndicator.ValueType
     objective: _builtins.float
     """The share that is promised, such as 0.95."""
@@ -493,6 +505,8 @@ class ServiceLevel(_message.Message):
     """Of starts: the objective of lambdas that says what is promised, as ObjectiveService lists it. Empty: the settings do. Of all lambdas
     together those with an objective of their own are left out.
     """
+    cell: _builtins.str
+    """Of one lambda: the cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def start_within(self) -> _duration_pb2.Duration:
         """Of starts only."""
@@ -516,10 +530,11 @@ class ServiceLevel(_message.Message):
         alert: _problems_pb2.ProblemSeverity.ValueType = ...,
         counted_since: _timestamp_pb2.Timestamp | None = ...,
         objective_of: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "budget_left", b"budget_left", "counted_since", b"counted_since", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "alert", b"alert", "budget_left", b"budget_left", "counted_since", b"counted_since", "indicator", b"indicator", "lambda", b"lambda", "objective", b"objective", "objective_of", b"objective_of", "spans", b"spans", "start_within", b"start_within"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "alert", b"alert", "budget_left", b"budget_left", "cell", b"cell", "counted_since", b"counted_since", "indicator", b"indicator", "lambda", b"lambda", "objective", b"objective", "objective_of", b"objective_of", "spans", b"spans", "start_within", b"start_within"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_left: _TypeAlias = _typing.Literal["budget_left"]  # noqa: Y015
     _WhichOneofArgType__budget_left: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left"]  # noqa: Y015

@@ -28,7 +28,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/objectives.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8b\x01\n\tObjective\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\r\n\x05share\x18\x02 \x01(\x01\x12/\n\x0cstart_within\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\nchanged_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"m\n\x13PutObjectiveRequest\x12%\n\tobjective\x18\x01 \x01(\x0b\x32\x12.duly.v1.Objective\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\x93\x01\n\x14PutObjectiveResponse\x12%\n\tobjective\x18\x01 \x01(\x0b\x32\x12.duly.v1.Objective\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x0f\n\x07lambdas\x18\x04 \x01(\x03\"*\n\x17\x44\x65leteObjectivesRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"K\n\x18\x44\x65leteObjectivesResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.DeleteObjectiveResult\":\n\x15\x44\x65leteObjectiveResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x17\n\x15ListObjectivesRequest\"@\n\x16ListObjectivesResponse\x12&\n\nobjectives\x18\x01 \x03(\x0b\x32\x12.duly.v1.Objective2\x8b\x02\n\x10ObjectiveService\x12K\n\x0cPutObjective\x12\x1c.duly.v1.PutObjectiveRequest\x1a\x1d.duly.v1.PutObjectiveResponse\x12W\n\x10\x44\x65leteObjectives\x12 .duly.v1.DeleteObjectivesRequest\x1a!.duly.v1.DeleteObjectivesResponse\x12Q\n\x0eListObjectives\x12\x1e.duly.v1.ListObjectivesRequest\x1a\x1f.duly.v1.ListObjectivesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/objectives.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x99\x01\n\tObjective\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\r\n\x05share\x18\x02 \x01(\x01\x12/\n\x0cstart_within\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\nchanged_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x63\x65ll\x18\x05 \x01(\t\"m\n\x13PutObjectiveRequest\x12%\n\tobjective\x18\x01 \x01(\x0b\x32\x12.duly.v1.Objective\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\x93\x01\n\x14PutObjectiveResponse\x12%\n\tobjective\x18\x01 \x01(\x0b\x32\x12.duly.v1.Objective\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x0f\n\x07lambdas\x18\x04 \x01(\x03\"*\n\x17\x44\x65leteObjectivesRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"K\n\x18\x44\x65leteObjectivesResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.DeleteObjectiveResult\":\n\x15\x44\x65leteObjectiveResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"%\n\x15ListObjectivesRequest\x12\x0c\n\x04\x63\x65ll\x18\x01 \x01(\t\"T\n\x16ListObjectivesResponse\x12&\n\nobjectives\x18\x01 \x03(\x0b\x32\x12.duly.v1.Objective\x12\x12\n\ncell_names\x18\x02 \x03(\t2\x8b\x02\n\x10ObjectiveService\x12K\n\x0cPutObjective\x12\x1c.duly.v1.PutObjectiveRequest\x1a\x1d.duly.v1.PutObjectiveResponse\x12W\n\x10\x44\x65leteObjectives\x12 .duly.v1.DeleteObjectivesRequest\x1a!.duly.v1.DeleteObjectivesResponse\x12Q\n\x0eListObjectives\x12\x1e.duly.v1.ListObjectivesRequest\x1a\x1f.duly.v1.ListObjectivesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,21 +36,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.objectives_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OBJECTIVE']._serialized_start=157
-  _globals['_OBJECTIVE']._serialized_end=296
-  _globals['_PUTOBJECTIVEREQUEST']._serialized_start=298
-  _globals['_PUTOBJECTIVEREQUEST']._serialized_end=407
-  _globals['_PUTOBJECTIVERESPONSE']._serialized_start=410
-  _globals['_PUTOBJECTIVERESPONSE']._serialized_end=557
-  _globals['_DELETEOBJECTIVESREQUEST']._serialized_start=559
-  _globals['_DELETEOBJECTIVESREQUEST']._serialized_end=601
-  _globals['_DELETEOBJECTIVESRESPONSE']._serialized_start=603
-  _globals['_DELETEOBJECTIVESRESPONSE']._serialized_end=678
-  _globals['_DELETEOBJECTIVERESULT']._serialized_start=680
-  _globals['_DELETEOBJECTIVERESULT']._serialized_end=738
-  _globals['_LISTOBJECTIVESREQUEST']._serialized_start=740
-  _globals['_LISTOBJECTIVESREQUEST']._serialized_end=763
-  _globals['_LISTOBJECTIVESRESPONSE']._serialized_start=765
-  _globals['_LISTOBJECTIVESRESPONSE']._serialized_end=829
-  _globals['_OBJECTIVESERVICE']._serialized_start=832
-  _globals['_OBJECTIVESERVICE']._serialized_end=1099
+  _globals['_OBJECTIVE']._serialized_end=310
+  _globals['_PUTOBJECTIVEREQUEST']._serialized_start=312
+  _globals['_PUTOBJECTIVEREQUEST']._serialized_end=421
+  _globals['_PUTOBJECTIVERESPONSE']._serialized_start=424
+  _globals['_PUTOBJECTIVERESPONSE']._serialized_end=571
+  _globals['_DELETEOBJECTIVESREQUEST']._serialized_start=573
+  _globals['_DELETEOBJECTIVESREQUEST']._serialized_end=615
+  _globals['_DELETEOBJECTIVESRESPONSE']._serialized_start=617
+  _globals['_DELETEOBJECTIVESRESPONSE']._serialized_end=692
+  _globals['_DELETEOBJECTIVERESULT']._serialized_start=694
+  _globals['_DELETEOBJECTIVERESULT']._serialized_end=752
+  _globals['_LISTOBJECTIVESREQUEST']._serialized_start=754
+  _globals['_LISTOBJECTIVESREQUEST']._serialized_end=791
+  _globals['_LISTOBJECTIVESRESPONSE']._serialized_start=793
+  _globals['_LISTOBJECTIVESRESPONSE']._serialized_end=877
+  _globals['_OBJECTIVESERVICE']._serialized_start=880
+  _globals['_OBJECTIVESERVICE']._serialized_end=1147
 # @@protoc_insertion_point(module_scope)

@@ -30,8 +30,11 @@ class Objective(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     START_WITHIN_FIELD_NUMBER: _builtins.int
     CHANGED_AT_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     share: _builtins.float
     """Of the runs, such as 0.999: more than 0, less than 1. A new objective needs it."""
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def start_within(self) -> _duration_pb2.Duration:
         """A run that begins at most so long after it could is on time: a time by which starts are counted, as the setting slo.start_within. A new
@@ -46,10 +49,11 @@ class Objective(_message.Message):
         share: _builtins.float = ...,
         start_within: _duration_pb2.Duration | None = ...,
         changed_at: _timestamp_pb2.Timestamp | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "start_within", b"start_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "lambda", b"lambda", "share", b"share", "start_within", b"start_within"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "changed_at", b"changed_at", "lambda", b"lambda", "share", b"share", "start_within", b"start_within"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -185,12 +189,17 @@ Global___DeleteObjectiveResult: _TypeAlias = DeleteObjectiveResult  # noqa: Y015
 class ListObjectivesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    CELL_FIELD_NUMBER: _builtins.int
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
+        *,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -201,18 +210,24 @@ class ListObjectivesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OBJECTIVES_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def objectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___Objective]:
         """At most 1,000 of each cell: there can be no more. Those that cover lambdas which the caller may read."""
+
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
 
     def __init__(
         self,
         *,
         objectives: _abc.Iterable[Global___Objective] | None = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["objectives", b"objectives"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "objectives", b"objectives"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

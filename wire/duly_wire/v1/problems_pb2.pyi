@@ -263,6 +263,7 @@ class ListProblemsResponse(_message.Message):
     TOOK_FIELD_NUMBER: _builtins.int
     COMPUTED_BY_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
     status: Global___ProblemStatus.ValueType
     is_stale: _builtins.bool
     """It is older than a minute, or Postgres does not answer: things may stand differently."""
@@ -288,6 +289,12 @@ class ListProblemsResponse(_message.Message):
     def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellStatus]:
         """How each cell stands, by name. Empty: the installation has no cells."""
 
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """How old that is, by Postgres's clock: Frontends look every 10 s, at cells without problems every 30 s. Of several cells: the oldest. Absent: not
+        known.
+        """
+
     def __init__(
         self,
         *,
@@ -300,10 +307,11 @@ class ListProblemsResponse(_message.Message):
         took: _duration_pb2.Duration | None = ...,
         computed_by: _builtins.str = ...,
         cells: _abc.Iterable[Global___CellStatus] | None = ...,
+        age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "took", b"took"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "as_of", b"as_of", "took", b"took"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "cells", b"cells", "computed_by", b"computed_by", "is_stale", b"is_stale", "left_out", b"left_out", "problem_count", b"problem_count", "problems", b"problems", "status", b"status", "took", b"took"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "as_of", b"as_of", "cells", b"cells", "computed_by", b"computed_by", "is_stale", b"is_stale", "left_out", b"left_out", "problem_count", b"problem_count", "problems", b"problems", "status", b"status", "took", b"took"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -318,21 +326,27 @@ class CellStatus(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     IS_ANSWERING_FIELD_NUMBER: _builtins.int
     PROBLEM_COUNT_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     is_answering: _builtins.bool
     """False: its Postgres does not answer, and no task of its namespaces runs."""
     problem_count: _builtins.int
     """Warnings and what is critical of this cell, those left out among them."""
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """How old that is. Absent: not known."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         is_answering: _builtins.bool = ...,
         problem_count: _builtins.int = ...,
+        age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_answering", b"is_answering", "name", b"name", "problem_count", b"problem_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "is_answering", b"is_answering", "name", b"name", "problem_count", b"problem_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

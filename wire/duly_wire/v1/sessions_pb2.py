@@ -26,7 +26,7 @@ from duly_wire.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/sessions.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdb\x01\n\x0cSessionState\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x05\x12\x14\n\x0chead_task_id\x18\x03 \x01(\t\x12(\n\x0bhead_status\x18\x04 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\x1a\n\x12\x62locked_by_task_id\x18\x05 \x01(\t\x12.\n\nblocked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x66\x61iling\x18\x07 \x01(\x05\x12\x11\n\tnamespace\x18\x08 \x01(\t\"G\n\x11GetSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x11\n\tmax_tasks\x18\x02 \x01(\x05\x12\x11\n\tnamespace\x18\x03 \x01(\t\"@\n\x12GetSessionResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.GetSessionResult\"w\n\x10GetSessionResult\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.duly.v1.SessionState\x12\x18\n\x10waiting_task_ids\x18\x02 \x03(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\"s\n\x13ListSessionsRequest\x12\x0f\n\x07\x62locked\x18\x01 \x01(\x08\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\tnamespace\x18\x04 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_namespace\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.duly.v1.SessionState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"U\n\x15UnblockSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x1b\n\x13\x62locked_by_task_ids\x18\x02 \x03(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\"H\n\x16UnblockSessionResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.duly.v1.UnblockSessionResult\"9\n\x14UnblockSessionResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError2\xf7\x01\n\x0eSessionService\x12\x45\n\nGetSession\x12\x1a.duly.v1.GetSessionRequest\x1a\x1b.duly.v1.GetSessionResponse\x12K\n\x0cListSessions\x12\x1c.duly.v1.ListSessionsRequest\x1a\x1d.duly.v1.ListSessionsResponse\x12Q\n\x0eUnblockSession\x12\x1e.duly.v1.UnblockSessionRequest\x1a\x1f.duly.v1.UnblockSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/sessions.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe9\x01\n\x0cSessionState\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0e\n\x06length\x18\x02 \x01(\x05\x12\x14\n\x0chead_task_id\x18\x03 \x01(\t\x12(\n\x0bhead_status\x18\x04 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12\x1a\n\x12\x62locked_by_task_id\x18\x05 \x01(\t\x12.\n\nblocked_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x66\x61iling\x18\x07 \x01(\x05\x12\x11\n\tnamespace\x18\x08 \x01(\t\x12\x0c\n\x04\x63\x65ll\x18\t \x01(\t\"G\n\x11GetSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x11\n\tmax_tasks\x18\x02 \x01(\x05\x12\x11\n\tnamespace\x18\x03 \x01(\t\"@\n\x12GetSessionResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.GetSessionResult\"w\n\x10GetSessionResult\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.duly.v1.SessionState\x12\x18\n\x10waiting_task_ids\x18\x02 \x03(\t\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x81\x01\n\x13ListSessionsRequest\x12\x0f\n\x07\x62locked\x18\x01 \x01(\x08\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x16\n\tnamespace\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04\x63\x65ll\x18\x05 \x01(\tB\x0c\n\n_namespace\"l\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.duly.v1.SessionState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x12\n\ncell_names\x18\x03 \x03(\t\"U\n\x15UnblockSessionRequest\x12\x0c\n\x04keys\x18\x01 \x03(\t\x12\x1b\n\x13\x62locked_by_task_ids\x18\x02 \x03(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\"H\n\x16UnblockSessionResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.duly.v1.UnblockSessionResult\"9\n\x14UnblockSessionResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError2\xf7\x01\n\x0eSessionService\x12\x45\n\nGetSession\x12\x1a.duly.v1.GetSessionRequest\x1a\x1b.duly.v1.GetSessionResponse\x12K\n\x0cListSessions\x12\x1c.duly.v1.ListSessionsRequest\x1a\x1d.duly.v1.ListSessionsResponse\x12Q\n\x0eUnblockSession\x12\x1e.duly.v1.UnblockSessionRequest\x1a\x1f.duly.v1.UnblockSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,23 +34,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.sessions_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SESSIONSTATE']._serialized_start=89
-  _globals['_SESSIONSTATE']._serialized_end=308
-  _globals['_GETSESSIONREQUEST']._serialized_start=310
-  _globals['_GETSESSIONREQUEST']._serialized_end=381
-  _globals['_GETSESSIONRESPONSE']._serialized_start=383
-  _globals['_GETSESSIONRESPONSE']._serialized_end=447
-  _globals['_GETSESSIONRESULT']._serialized_start=449
-  _globals['_GETSESSIONRESULT']._serialized_end=568
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=570
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=685
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=687
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=775
-  _globals['_UNBLOCKSESSIONREQUEST']._serialized_start=777
-  _globals['_UNBLOCKSESSIONREQUEST']._serialized_end=862
-  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_start=864
-  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_end=936
-  _globals['_UNBLOCKSESSIONRESULT']._serialized_start=938
-  _globals['_UNBLOCKSESSIONRESULT']._serialized_end=995
-  _globals['_SESSIONSERVICE']._serialized_start=998
-  _globals['_SESSIONSERVICE']._serialized_end=1245
+  _globals['_SESSIONSTATE']._serialized_end=322
+  _globals['_GETSESSIONREQUEST']._serialized_start=324
+  _globals['_GETSESSIONREQUEST']._serialized_end=395
+  _globals['_GETSESSIONRESPONSE']._serialized_start=397
+  _globals['_GETSESSIONRESPONSE']._serialized_end=461
+  _globals['_GETSESSIONRESULT']._serialized_start=463
+  _globals['_GETSESSIONRESULT']._serialized_end=582
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=585
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=714
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=716
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=824
+  _globals['_UNBLOCKSESSIONREQUEST']._serialized_start=826
+  _globals['_UNBLOCKSESSIONREQUEST']._serialized_end=911
+  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_start=913
+  _globals['_UNBLOCKSESSIONRESPONSE']._serialized_end=985
+  _globals['_UNBLOCKSESSIONRESULT']._serialized_start=987
+  _globals['_UNBLOCKSESSIONRESULT']._serialized_end=1044
+  _globals['_SESSIONSERVICE']._serialized_start=1047
+  _globals['_SESSIONSERVICE']._serialized_end=1294
 # @@protoc_insertion_point(module_scope)

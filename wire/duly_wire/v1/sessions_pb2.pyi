@@ -36,6 +36,7 @@ class SessionState(_message.Message):
     BLOCKED_AT_FIELD_NUMBER: _builtins.int
     FAILING_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     length: _builtins.int
     """Tasks that have not ended."""
@@ -49,6 +50,8 @@ class SessionState(_message.Message):
     """Tasks that end because of that failure, without a run."""
     namespace: _builtins.str
     """Of the lambdas of its tasks; empty: the default one."""
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def blocked_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -62,10 +65,11 @@ class SessionState(_message.Message):
         blocked_at: _timestamp_pb2.Timestamp | None = ...,
         failing: _builtins.int = ...,
         namespace: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blocked_at", b"blocked_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked_at", b"blocked_at", "blocked_by_task_id", b"blocked_by_task_id", "failing", b"failing", "head_status", b"head_status", "head_task_id", b"head_task_id", "key", b"key", "length", b"length", "namespace", b"namespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked_at", b"blocked_at", "blocked_by_task_id", b"blocked_by_task_id", "cell", b"cell", "failing", b"failing", "head_status", b"head_status", "head_task_id", b"head_task_id", "key", b"key", "length", b"length", "namespace", b"namespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -163,6 +167,7 @@ class ListSessionsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     blocked: _builtins.bool
     """Only those that are blocked."""
     page_size: _builtins.int
@@ -171,6 +176,8 @@ class ListSessionsRequest(_message.Message):
     """next_page_token of the page before, with the same filters; empty for the first page."""
     namespace: _builtins.str
     """Only sessions of this namespace; empty: of the default one. Absent: of all."""
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
         *,
@@ -178,10 +185,11 @@ class ListSessionsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         namespace: _builtins.str | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_namespace", b"_namespace", "namespace", b"namespace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_namespace", b"_namespace", "blocked", b"blocked", "namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_namespace", b"_namespace", "blocked", b"blocked", "cell", b"cell", "namespace", b"namespace", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__namespace: _TypeAlias = _typing.Literal["namespace"]  # noqa: Y015
     _WhichOneofArgType__namespace: _TypeAlias = _typing.Literal["_namespace", b"_namespace"]  # noqa: Y015
@@ -195,19 +203,25 @@ class ListSessionsResponse(_message.Message):
 
     SESSIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionState]: ...
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         sessions: _abc.Iterable[Global___SessionState] | None = ...,
         next_page_token: _builtins.str = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -247,6 +247,7 @@ class TimeTableState(_message.Message):
     NEXT_TICKS_FIELD_NUMBER: _builtins.int
     PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts the changes of its definition, from 1."""
     declared: _builtins.bool
@@ -257,6 +258,8 @@ class TimeTableState(_message.Message):
     """Why it cannot fire; empty: it can."""
     payload_withheld: _builtins.bool
     """The caller may not see payloads: table.payload is left out."""
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def table(self) -> Global___TimeTable: ...
     @_builtins.property
@@ -308,10 +311,11 @@ class TimeTableState(_message.Message):
         next_ticks: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
         payload_withheld: _builtins.bool = ...,
         planned: _abc.Iterable[Global___PlannedTick] | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "paused_at", b"paused_at", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "declared", b"declared", "last_task_id", b"last_task_id", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "next_ticks", b"next_ticks", "pause_note", b"pause_note", "paused_at", b"paused_at", "payload_withheld", b"payload_withheld", "planned", b"planned", "problem", b"problem", "revision", b"revision", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "cell", b"cell", "created_at", b"created_at", "declared", b"declared", "last_task_id", b"last_task_id", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "next_ticks", b"next_ticks", "pause_note", b"pause_note", "paused_at", b"paused_at", "payload_withheld", b"payload_withheld", "planned", b"planned", "problem", b"problem", "revision", b"revision", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -535,19 +539,23 @@ class ListTimeTablesRequest(_message.Message):
     LAMBDA_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """1 to 1,000; 0 is 100."""
     page_token: _builtins.str
     """next_page_token of the page before; empty for the first page."""
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -559,19 +567,25 @@ class ListTimeTablesResponse(_message.Message):
 
     TABLES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page. A page before it may be short, or empty, for callers who may see a part of the list."""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimeTableState]: ...
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         tables: _abc.Iterable[Global___TimeTableState] | None = ...,
         next_page_token: _builtins.str = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "next_page_token", b"next_page_token", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

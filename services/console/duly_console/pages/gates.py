@@ -34,12 +34,15 @@ _UNCOUNTED = "What it holds could not be counted."
 
 
 async def show_list(page: Page) -> Response:
-    """List gates by name, and breakers by lambda: there are a thousand of each at most."""
+    """List gates by name, and breakers by lambda: there are a thousand of each at most. A filter by lambda is of the gates only."""
+    wanted = {"lambda": page.asked("lambda"), "cell": page.asked("cell")}
+    request = gates_pb2.ListGatesRequest(cell=wanted["cell"])
+    setattr(request, "lambda", wanted["lambda"])
     gates: gates_pb2.ListGatesResponse
     breakers: gates_pb2.ListBreakersResponse
     gates, breakers = await asyncio.gather(
-        page.call(page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()),
-        page.call(page.stubs.gates.ListBreakers, gates_pb2.ListBreakersRequest()),
+        page.call(page.stubs.gates.ListGates, request),
+        page.call(page.stubs.gates.ListBreakers, gates_pb2.ListBreakersRequest(cell=wanted["cell"])),
     )
     asked = page.asked("gate")
     chosen = next((each for each in gates.gates if asked and each.name == asked), None)
@@ -49,6 +52,8 @@ async def show_list(page: Page) -> Response:
         shown=_shown(chosen) if chosen else {},
         has_end=chosen is not None and chosen.HasField("expires_at"),
         breakers=breakers.breakers,
+        wanted=wanted,
+        cells=gates.cell_names,
         can_change=page.viewer.may_everywhere("OPERATE"),
     )
 

@@ -17,16 +17,17 @@ _STEPS_LISTED = 50
 
 async def show_list(page: Page) -> Response:
     """List graphs, the newest first."""
-    name, running = page.asked("name"), bool(page.asked("running"))
+    name, running, cell = page.asked("name"), bool(page.asked("running")), page.asked("cell")
     request = graphs_pb2.ListGraphsRequest(
-        name=name, running=running, page_size=PAGE_SIZE, page_token=page.asked("page")
+        name=name, running=running, cell=cell, page_size=PAGE_SIZE, page_token=page.asked("page")
     )
     answer: graphs_pb2.ListGraphsResponse = await page.call(page.stubs.graphs.ListGraphs, request)
-    said = {"name": name, "running": "1" if running else ""}
+    said = {"name": name, "running": "1" if running else "", "cell": cell}
     return page.render(
         "graphs.html",
         graphs=answer.graphs,
         wanted=said,
+        cells=answer.cell_names,
         first=query("/graphs", **said) if page.asked("page") else "",
         next=query("/graphs", **said, page=answer.next_page_token) if answer.next_page_token else "",
     )

@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
-from duly_console.board import CARDS_SHOWN, cards_of, gates_on, is_store_away
+from duly_console.board import CARDS_SHOWN, age_of, cards_of, gates_on, is_store_away
 from duly_console.page import Page
 from duly_console.pages import trends
 from duly_wire.time_conversion import to_datetime, to_timedelta
@@ -117,7 +117,7 @@ async def show(page: Page) -> Response:
         activity=activity,
         gates=[each for each in gates.gates if each.name not in with_card],
         cards=cards,
-        cells=page.problems.cells if page.problems else (),
+        cells=[(each, age_of(each)) for each in page.problems.cells] if page.problems else (),
         most_cards=CARDS_SHOWN,
         left_out=page.problems.left_out if page.problems else 0,
         most_gates=_GATES_SHOWN,

@@ -13,6 +13,7 @@ _WAITING_SHOWN = 50
 async def show_list(page: Page) -> Response:
     """List sessions by namespace and key."""
     only_blocked, namespace = bool(page.asked("blocked")), page.asked("namespace")
+    cell = page.asked("cell")
     if not namespace and not page.viewer.may_everywhere(
         "READ"
     ):  # who may not list all sees the first of the own
@@ -20,16 +21,19 @@ async def show_list(page: Page) -> Response:
     request = sessions_pb2.ListSessionsRequest(
         namespace=_read(namespace) if namespace else None,
         blocked=only_blocked,
+        cell=cell,
         page_size=PAGE_SIZE,
         page_token=page.asked("page"),
     )
     answer: sessions_pb2.ListSessionsResponse = await page.call(page.stubs.sessions.ListSessions, request)
-    said = {"blocked": "1" if only_blocked else "", "namespace": namespace}
+    said = {"blocked": "1" if only_blocked else "", "namespace": namespace, "cell": cell}
     return page.render(
         "sessions.html",
         sessions=answer.sessions,
         only_blocked=only_blocked,
         namespace=namespace,
+        cell=cell,
+        cells=answer.cell_names,
         first=query("/sessions", **said) if page.asked("page") else "",
         next=query("/sessions", **said, page=answer.next_page_token) if answer.next_page_token else "",
     )

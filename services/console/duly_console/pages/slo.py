@@ -31,6 +31,8 @@ class _Row:
     promise: str
     lambda_name: str
     """Empty: calls, or all lambdas together."""
+    cell: str
+    """Of one lambda. Empty: the installation has no cells."""
     is_starts: bool
     objective: str
     objective_of: str
@@ -48,13 +50,13 @@ class _Row:
 
 async def show(page: Page) -> Response:
     """Show the promises that the person may read, and the objectives of lambdas."""
-    name = page.asked("lambda")
-    request = inspection_pb2.GetServiceLevelsRequest()
+    name, cell = page.asked("lambda"), page.asked("cell")
+    request = inspection_pb2.GetServiceLevelsRequest(cell=cell)
     setattr(request, "lambda", name)
     answer: inspection_pb2.GetServiceLevelsResponse
     known: Sequence[objectives_pb2.Objective] | None
     answer, known = await asyncio.gather(
-        page.call(page.stubs.inspection.GetServiceLevels, request), _objectives_if_served(page)
+        page.call(page.stubs.inspection.GetServiceLevels, request), _objectives_if_served(page, cell)
     )
     objectives = known or ()
     since = [each for each in answer.levels if each.HasField("counted_since")]
@@ -67,7 +69,8 @@ async def show(page: Page) -> Response:
         has_own=any(each.objective_of for each in answer.levels),
         window=_window(answer.levels[0]) // _DAY if answer.levels else 0,
         since=first,
-        wanted={"lambda": name},
+        wanted={"lambda": name, "cell": cell},
+        cells=answer.cell_names,
         objectives=[(each, _percent(each.share)) for each in objectives],
         times=[(format_duration(each), formatting.span(each)) for each in START_WITHIN],
         shown={} if chosen is None else _shown(chosen),
@@ -123,17 +126,17 @@ async def reset(page: Page) -> Response:
     return page.redirect("/slo", f"The objective of {pattern} was removed.")
 
 
-async def _objectives(page: Page) -> Sequence[objectives_pb2.Objective]:
+async def _objectives(page: Page, cell: str = "") -> Sequence[objectives_pb2.Objective]:
     answer: objectives_pb2.ListObjectivesResponse = await page.call(
-        page.stubs.objectives.ListObjectives, objectives_pb2.ListObjectivesRequest()
+        page.stubs.objectives.ListObjectives, objectives_pb2.ListObjectivesRequest(cell=cell)
     )
     return answer.objectives
 
 
-async def _objectives_if_served(page: Page) -> Sequence[objectives_pb2.Objective] | None:
+async def _objectives_if_served(page: Page, cell: str) -> Sequence[objectives_pb2.Objective] | None:
     """Return the objectives; None: the Frontend is of a release without them, and has promises all the same."""
     try:
-        return await _objectives(page)
+        return await _objectives(page, cell)
     except grpc.aio.AioRpcError as error:
         if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
             raise
@@ -179,6 +182,7 @@ def _row(level: inspection_pb2.ServiceLevel) -> _Row:
     return _Row(
         promise=f"starts within {formatting.duration(level.start_within)}" if is_starts else "calls accepted",
         lambda_name=getattr(level, "lambda"),
+        cell=level.cell,
         is_starts=is_starts,
         objective=_percent(level.objective),
         objective_of=level.objective_of if level.objective_of != getattr(level, "lambda") else "",

@@ -12,16 +12,19 @@ _NEXT_TICKS = 10
 async def show_list(page: Page) -> Response:
     """List time tables by name."""
     lambda_name = page.asked("lambda")
-    request = time_tables_pb2.ListTimeTablesRequest(page_size=PAGE_SIZE, page_token=page.asked("page"))
+    request = time_tables_pb2.ListTimeTablesRequest(
+        cell=page.asked("cell"), page_size=PAGE_SIZE, page_token=page.asked("page")
+    )
     setattr(request, "lambda", lambda_name)
     answer: time_tables_pb2.ListTimeTablesResponse = await page.call(
         page.stubs.time_tables.ListTimeTables, request
     )
-    said = {"lambda": lambda_name}
+    said = {"lambda": lambda_name, "cell": page.asked("cell")}
     return page.render(
         "time_tables.html",
         tables=answer.tables,
         wanted=said,
+        cells=answer.cell_names,
         first=query("/time-tables", **said) if page.asked("page") else "",
         next=query("/time-tables", **said, page=answer.next_page_token) if answer.next_page_token else "",
     )

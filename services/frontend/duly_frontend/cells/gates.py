@@ -83,7 +83,9 @@ async def put(request: gates_pb2.PutGateRequest, cells: AllUnits, context: Any) 
         await _check_directory(unit, cells.directory)
         return await unit.call(PUT, request, context)
     units = [unit for unit in cells.units.values() if unit is not None and unit.name not in found.away]
-    return await operators.write(PUT, request, units, context, found.away)
+    answer = await operators.write(PUT, request, units, context, found.away)
+    answer.gate.cells[:] = sorted(unit.name for unit in units)
+    return answer
 
 
 async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context: Any) -> Any:

@@ -66,9 +66,10 @@ def resources(rows: Sequence[Any]) -> Any:
 
 
 def gates(rows: Sequence[Any]) -> Any:
-    """Return one gate: as it was set last, with the tasks that it parks in all cells."""
+    """Return one gate: as it was set last, with the cells that have it and the tasks that it parks in all of them."""
     gate = deepcopy(latest(rows, "created_at"))
     gate.parked = sum(row.parked for row in rows)
+    gate.cells[:] = cells(rows)
     return gate
 
 

@@ -125,9 +125,10 @@ def _point(points: Sequence[Any]) -> inspection_pb2.TrendPoint:
         "failed_runs",
         "ready",
         "held",
-        "slots",
     ):
         setattr(total, field, sum(getattr(each, field) for each in points))
+    # hosts report to each cell: the sum would count their slots once for each
+    total.slots = max(each.slots for each in points)
     _set_lateness(total, points, "started", "p95_lateness")
     waits = [to_timedelta(each.oldest_ready) for each in points if each.HasField("oldest_ready")]
     if waits:
@@ -188,6 +189,8 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
     found = answers.values()
     oldest(found, "as_of", board)
     board.is_stale = any(each.is_stale for each in found)
+    if ages := [to_timedelta(each.age) for each in found if each.HasField("age")]:
+        board.age.CopyFrom(to_duration(max(ages)))
     board.computed_by = ", ".join(sorted({each.computed_by for each in found} - {""}))
     took = [to_timedelta(each.took) for each in found if each.HasField("took")]
     if took:
@@ -205,6 +208,9 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
                 rows[told.fingerprint].append(told)
             elif problem.kind in _OF_A_STORE:
                 rows[f"{problem.fingerprint} {cell}"].append(_of_cell(problem, cell))
+            elif problem.kind == problems_pb2.PROBLEM_KIND_PAUSED:
+                # each cell has its own id of a gate on all lambdas; two gates of one name differ in what they hold
+                rows[f"gate {problem.subject} {problem.text}"].append(problem)
             else:
                 rows[problem.fingerprint].append(problem)
     problems = sorted((_problem(group) for group in rows.values()), key=_badness)
@@ -236,7 +242,10 @@ def note_cells(board: Any, answers: Mapping[str, Any], cells: Collection[str]) -
         is_away = any(each.kind == _AWAY for each in answer.problems)
         of_others = sum(each.kind == _CELL_AWAY and each.subject != name for each in answer.problems)
         board.cells.add(
-            name=name, is_answering=not is_away, problem_count=max(0, answer.problem_count - of_others)
+            name=name,
+            is_answering=not is_away,
+            problem_count=max(0, answer.problem_count - of_others),
+            age=answer.age if answer.HasField("age") else None,
         )
 
 
@@ -262,6 +271,7 @@ def _problem(rows: Sequence[Any]) -> Any:
     if len(rows) == 1:
         return rows[0]
     worst = deepcopy(min(rows, key=_badness))
+    worst.fingerprint = min(each.fingerprint for each in rows)
     oldest(rows, "since_at", worst)
     worst.task_count = sum(each.task_count for each in rows)
     worst.at_least = any(each.at_least for each in rows)

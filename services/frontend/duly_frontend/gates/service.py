@@ -14,7 +14,7 @@ from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
 from duly_core.gates.store import ListedGate, NewGate
 from duly_core.lambdas.names import base_name
-from duly_core.lambdas.patterns import covers, is_prefix
+from duly_core.lambdas.patterns import covers, is_prefix, shared
 from duly_core.lambdas.store import list_names
 from duly_core.rpc.requests.checks import check_count, check_text
 from duly_core.rpc.requests.field_masks import changed_fields, merged, named_fields
@@ -28,6 +28,7 @@ from duly_frontend.gates.checks import (
     GATE_FIELDS,
     LONGEST_NAME,
     MOST,
+    check_pattern,
     read_gate,
     read_named,
 )
@@ -122,11 +123,16 @@ class GateServicer(gates_pb2_grpc.GateServiceServicer):
         return gates_pb2.DeleteGatesResponse(results=[_deleted(name, gone, denied) for name in request.names])
 
     async def ListGates(  # noqa: N802
-        self, _request: gates_pb2.ListGatesRequest, _context: Context
+        self, request: gates_pb2.ListGatesRequest, _context: Context
     ) -> gates_pb2.ListGatesResponse:
         scope = restriction(Action.READ)
+        name: str = getattr(request, "lambda")
+        if name:
+            check_pattern("lambda", name)
         async with self._stores.listing("ListGates") as lists:
             found = await store_gates.list_gates(lists)
+            if name:
+                found = [each for each in found if shared(each.gate.scope.pattern, name)]
             if scope is not None:
                 found = await asyncio.to_thread(_seen, found, scope, await list_names(lists))
         return gates_pb2.ListGatesResponse(gates=[to_wire(each.gate, each.parked) for each in found])

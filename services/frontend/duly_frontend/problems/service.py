@@ -87,6 +87,7 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
             response.status = problems_pb2.PROBLEM_STATUS_UNKNOWN
         else:
             response.as_of.CopyFrom(to_timestamp(board.computed_at))
+            response.age.CopyFrom(to_duration(board.now - board.computed_at))
         if board.took is not None:
             response.took.CopyFrom(to_duration(board.took))
         return response

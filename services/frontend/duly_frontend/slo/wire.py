@@ -52,7 +52,7 @@ def merged(answers: Mapping[str, Any]) -> inspection_pb2.GetServiceLevelsRespons
 def _sum(levels: Sequence[Any]) -> inspection_pb2.ServiceLevel:
     first = levels[0]
     since = [to_datetime(each.counted_since) for each in levels if each.HasField("counted_since")]
-    return level_to_wire(
+    said = level_to_wire(
         Level(
             Indicator(first.indicator),
             getattr(first, "lambda"),
@@ -70,6 +70,9 @@ def _sum(levels: Sequence[Any]) -> inspection_pb2.ServiceLevel:
             first.objective_of,
         )
     )
+    if len(levels) == 1 and getattr(first, "lambda"):
+        said.cell = first.cell
+    return said
 
 
 def _sum_of(levels: Iterable[Any], span: Any, field: str) -> int:
