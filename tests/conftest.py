@@ -5,11 +5,17 @@ import os
 import signal
 import sys
 
+from hypothesis import HealthCheck, settings
+
 # A background job of a shell without job control, and nohup, ignore these; programs that tests start would inherit that.
 for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
 
+
+# How long an example takes says nothing on a busy machine. Hypothesis knows this of CI; the rest of its profile stays.
+settings.register_profile("duly", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("duly")
 
 # Where this is set, as in many containers, every program of the tests compiles Duly anew, and pytest every test file.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -121,7 +121,7 @@ class World:
 def one_slot(host_id, served):
     """The report of a host with one Executor of one slot."""
     executor = {"executor_id": f"{host_id}/0", "processes": 1, "slots": 1, "lambda_set": 0}
-    report = a_report(host_id, "rack-1", served)
+    report = a_report(host_id, "rack-1", served, interval=600)
     report.executors.add(**executor)
     return report
 

@@ -16,7 +16,7 @@ from duly_wire.v1 import controller_pb2, frontend_pb2, graphs_pb2, hsc_pb2, regi
 
 LARGEST = 8 * 1024 * 1024
 DEADLINE = 0.2
-"""Seconds: many times what it takes, for the tests share their machine."""
+"""Seconds of a processor, which others use, too: many times what it takes."""
 
 
 def delimited(number: int, value: bytes) -> bytes:
@@ -59,9 +59,9 @@ def test_the_look_at_the_largest_request_takes_no_time(name):
     took = []
 
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.thread_time()
         field, problem = explain(data, message)
-        took.append(time.perf_counter() - started)
+        took.append(time.thread_time() - started)
 
     assert min(took) < DEADLINE
     assert field
@@ -83,10 +83,10 @@ def test_a_text_of_the_largest_size_is_refused_at_once(name):
     took = []
 
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.thread_time()
         with pytest.raises((DulyError, Problem)) as refused:
             read()
-        took.append(time.perf_counter() - started)
+        took.append(time.thread_time() - started)
 
     assert min(took) < DEADLINE
     assert len(str(refused.value)) < 200
@@ -108,10 +108,10 @@ def test_very_many_fields_are_refused_before_they_are_read(data, message):
     took = []
 
     for _ in range(3):
-        started = time.perf_counter()
+        started = time.thread_time()
         with pytest.raises(InvalidRequestError, match=r"request: has more than [26]0,000 fields"):
             check_field_count(data, message)
-        took.append(time.perf_counter() - started)
+        took.append(time.thread_time() - started)
 
     assert min(took) < DEADLINE
 

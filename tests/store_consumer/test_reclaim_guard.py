@@ -25,10 +25,17 @@ REFERENCES_ARE_LOST_SOON = (
 ANOTHER_SERVER = "update store_epoch set server = 'the one before'"
 
 
+STANDS_STILL = """
+create or replace function duly_now() returns timestamptz language sql volatile parallel safe
+    as 'select (select stands_at + ahead from test_clock)'
+"""
+
+
 class Host:
     """A host's clock since boot, that a test moves together with the store's."""
 
     def __init__(self):
+        self.began_at = since_boot_ns()
         self.ahead = timedelta()
         self.slow = 0
         self.calls = 0
@@ -36,11 +43,20 @@ class Host:
     def __call__(self):
         self.calls += 1
         slow = 0 if self.calls % 2 else self.slow  # asked before and after each answer
-        return since_boot_ns() + int(self.ahead / timedelta(microseconds=1)) * 1000 + slow
+        return self.began_at + int(self.ahead / timedelta(microseconds=1)) * 1000 + slow
 
 
 @pytest.fixture
-def host():
+def clock(clock, dsn):
+    """The store's clock, which stands still until it is moved: what a busy machine takes is no part of a lease."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("alter table test_clock add column stands_at timestamptz not null default now()")
+        connection.execute(STANDS_STILL)
+    return clock
+
+
+@pytest.fixture
+def host(clock):
     return Host()
 
 

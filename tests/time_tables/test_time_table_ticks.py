@@ -212,7 +212,8 @@ async def test_a_table_that_was_put_off_is_left_alone_until_then_though_a_tick_o
     await tables.make()
     async with tables.store.connection() as connection:
         await connection.execute(
-            """update time_table set every = null, cron = '@daily', zone = 'Mars/Base', buffered_tick_at = next_tick_at"""
+            """update time_table set every = null, cron = '@daily', zone = 'Mars/Base', buffered_tick_at = next_tick_at,
+            next_fire_at = next_tick_at + interval '1 h'"""
         )
 
     first, second = await tables.fire(), await tables.fire()
