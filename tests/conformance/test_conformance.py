@@ -1,18 +1,21 @@
 """The conformance suite passes workers that keep their duties, and notices each duty that one breaks."""
 
+import asyncio
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
 from duly_local.conformance.duties import DUTIES
-from duly_local.conformance.runner import run
+from duly_local.conformance.runner import Judged, judge, run
 from duly_local.conformance.stage import LAMBDAS
 
 ROOT = Path(__file__).parents[2]
@@ -32,16 +35,22 @@ def _in_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def judged(command: tuple[str, ...], *only: str, lease: float = 4) -> dict[str, str]:
+def terms(*only: str, lease: float) -> dict[str, Any]:
+    return {
+        "listen": "127.0.0.1:0",
+        "lease": timedelta(seconds=lease),
+        "patience": timedelta(seconds=15),
+        "only": only,
+    }
+
+
+def verdicts(found: Iterable[Judged]) -> dict[str, str]:
     """What came of each duty; a reason behind what is no pass."""
-    found = run(
-        command,
-        listen="127.0.0.1:0",
-        lease=timedelta(seconds=lease),
-        patience=timedelta(seconds=15),
-        only=only,
-    )
     return {each.duty.name: each.verdict + (f": {each.reason}" if each.reason else "") for each in found}
+
+
+def judged(command: tuple[str, ...], *only: str, lease: float = 4) -> dict[str, str]:
+    return verdicts(run(command, **terms(*only, lease=lease)))
 
 
 def test_a_worker_that_keeps_the_duties_passes() -> None:
@@ -62,47 +71,57 @@ def test_a_worker_that_breaks_one_duty_is_found_out(name: str, monkeypatch: pyte
     assert found[name].startswith("fail: ")
 
 
-@long
-@pytest.mark.parametrize(
-    "command",
-    [
-        (*WORKER, "examples.conformance.callbacks:app"),
-        pytest.param(
-            (
-                *WORKER,
-                "--exec",
-                "examples/conformance/handler.sh",
-                *(word for name in LAMBDAS for word in ("--lambda", name)),
-            ),
-            marks=pytest.mark.skipif(not shutil.which("jq"), reason="the shell program needs jq: install jq"),
-        ),
-        REFERENCE,
-    ],
-    ids=["python", "program", "reference"],
-)
-def test_whole_workers_keep_every_duty(command: tuple[str, ...]) -> None:
-    assert judged(command, lease=8) == dict.fromkeys(NAMES, "pass")
+WORKERS = {
+    "python": (*WORKER, "examples.conformance.callbacks:app"),
+    "program": (
+        *WORKER,
+        "--exec",
+        "examples/conformance/handler.sh",
+        *(word for name in LAMBDAS for word in ("--lambda", name)),
+    ),
+    "reference": REFERENCE,
+}
 
 
 @long
-@pytest.mark.skipif(not shutil.which("npm"), reason="needs node and npm: install nodejs and npm")
-def test_the_worker_in_javascript_keeps_every_duty(tmp_path: Path) -> None:
-    folder = tmp_path / "node"
-    shutil.copytree(ROOT / "examples" / "workers" / "node", folder)
+def test_whole_workers_keep_every_duty(tmp_path: Path) -> None:
+    """All at once: they wait for leases most of the time."""
+    missing = {
+        name: reason for name, reason in (("program", _no_jq()), ("node", _no_node(tmp_path))) if reason
+    }
+    node = ("node", str(tmp_path / "node" / "conformance.mjs"), str(ROOT / "proto"))
+    workers = {name: command for name, command in (WORKERS | {"node": node}).items() if name not in missing}
+
+    async def judge_all() -> list[list[Judged]]:
+        return await asyncio.gather(*(judge(each, **terms(lease=8)) for each in workers.values()))
+
+    found = dict(zip(workers, map(verdicts, asyncio.run(judge_all())), strict=True))
+
+    assert found == dict.fromkeys(workers, dict.fromkeys(NAMES, "pass"))
+    if missing:
+        pytest.skip(f"the others keep every duty: {missing}")
+
+
+def _no_jq() -> str:
+    return "" if shutil.which("jq") else "the shell program needs jq: install jq"
+
+
+def _no_node(folder: Path) -> str:
+    """Install what the worker in JavaScript needs; why that cannot be."""
+    if not shutil.which("npm"):
+        return "needs node and npm: install nodejs and npm"
+    shutil.copytree(ROOT / "examples" / "workers" / "node", folder / "node")
     installed = subprocess.run(
         ["npm", "install", "--no-audit", "--no-fund"],
-        cwd=folder,
+        cwd=folder / "node",
         capture_output=True,
         text=True,
         timeout=200,
         check=False,
     )
-    if installed.returncode:
-        pytest.skip("npm cannot install @grpc/grpc-js: there may be no registry to reach")
-
-    found = judged(("node", str(folder / "conformance.mjs"), str(ROOT / "proto")), lease=8)
-
-    assert found == dict.fromkeys(NAMES, "pass")
+    return (
+        "npm cannot install @grpc/grpc-js: there may be no registry to reach" if installed.returncode else ""
+    )
 
 
 def test_the_command_prints_each_duty_and_fails_if_one_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,11 @@ class ModelTask:
         self.until[wait.name, key] = wait.until
         wait.got.add(key)
 
+    @property
+    def values(self) -> list[tuple[str, str, bytes]]:
+        """What it received and may refuse."""
+        return [each for each in self.received if each[0] and each[1]]
+
     def is_over(self, wait: Waiting) -> bool:
         return len(wait.got) == len(wait.keys) if wait.needs_all else bool(wait.got)
 
@@ -177,16 +182,17 @@ class EventMachine(RuleBasedStateMachine):
             for key in KEYS:
                 self.world.execute(_LEFT, [str(EventKeyId(task.namespace, key)), UUID(bytes=task_id)])
 
-    @precondition(lambda self: self._held())
+    def _refusing(self) -> list[TaskId]:
+        return [task_id for task_id in self._held() if self.tasks[task_id].values]
+
+    @precondition(lambda self: self._refusing())
     @rule(number=PICKS, which=PICKS, repeated=st.booleans(), forged=st.booleans())
     def refuse(self, number: int, which: int, *, repeated: bool, forged: bool) -> None:
         """A callback cannot read something that it received: that is put aside, and the same wait goes on."""
-        held = self._held()
-        task_id = held[number % len(held)]
+        refusing = self._refusing()
+        task_id = refusing[number % len(refusing)]
         task = self.tasks[task_id]
-        values = [each for each in task.received if each[0] and each[1]]
-        if not values:
-            return
+        values = task.values
         name, key, _ = values[which % len(values)]
         wait = EventWait(name, (key,), needs_all=False, timeout=LEASE, refused=(RefusedEvent(key, "why"),))
         token = self._bytes() if forged else self.claims[task_id].token

@@ -82,25 +82,26 @@ def assert_passed(demo: RunningProgram) -> None:
         assert line.split()[-4:] == [str(count), "ok", str(count), "ok"]
 
 
-def test_every_check_of_two_demos_at_once_holds(folder: Path, temporary: Path, programs: Programs) -> None:
-    demos = [programs.start(DEMO, temporary, "demo", folder) for _ in range(2)]
-
-    for demo in demos:
-        assert_passed(demo)
-
-
-def test_a_wrong_result_fails_the_demo_and_what_it_knows_is_kept(
-    folder: Path, tmp_path: Path, programs: Programs
+def test_of_two_demos_at_once_one_holds_every_check_and_one_with_a_wrong_result_fails_and_is_kept(
+    folder: Path, tmp_path: Path, temporary: Path, programs: Programs
 ) -> None:
-    demo = programs.start(WRONG + DEMO, tmp_path, "demo", folder)
+    right = programs.start(DEMO, temporary, "demo", folder)
+    wrong = programs.start(WRONG + DEMO, tmp_path, "demo", folder)
 
-    assert demo.process.wait(timeout=LONG.total_seconds()) == 1
-    assert "NOT every check holds" in demo.output
-    (line, *_) = demo.lines_with("equal to direct hashing")
-    assert line.split()[-4:] == [str(FILES - 1), "FAILED", str(FILES - 1), "FAILED"]
-    assert "file 7.txt" in demo.output
+    assert_passed(right)
+    assert wrong.process.wait(timeout=LONG.total_seconds()) == 1
+    assert "NOT every check holds" in wrong.output
+    for claim, end in {
+        "ended in SUCCESS": [str(FILES), "ok"],
+        "equal to direct hashing": [str(FILES - 1), "FAILED"],
+        "lost": ["0", "ok"],
+        "run twice at a time": ["0", "ok"],
+    }.items():
+        (line, *_) = wrong.lines_with(claim)
+        assert line.split()[-4:] == end * 2
+    assert "file 7.txt" in wrong.output
     (kept,) = tmp_path.glob("duly-demo-*")
-    assert str(kept) in demo.output
+    assert str(kept) in wrong.output
     assert (kept / "store" / "executions" / "executions.jsonl").is_file()
     assert processes_of(tmp_path) == []
 
