@@ -28,6 +28,8 @@ from duly_wire.v1 import (
     graphs_pb2_grpc,
     inspection_pb2,
     inspection_pb2_grpc,
+    limits_pb2,
+    limits_pb2_grpc,
     objectives_pb2,
     objectives_pb2_grpc,
     problems_pb2,
@@ -346,6 +348,52 @@ async def test_programs_list_what_a_cell_has(channel_of_cells: grpc.aio.Channel,
         assert [each.name for each in (await client.problems(cell="b")).cells] == ["b"]
         with pytest.raises(duly.UnknownCellError, match="there is no cell 'c'"):
             await client.lambdas(cell="c")
+
+
+async def test_a_resource_says_in_which_cells_tasks_may_take_its_units(
+    channel_of_cells: grpc.aio.Channel, tmp_path: Path
+) -> None:
+    expected = {
+        "database": ("a", "b"),
+        "domain:rack": ("a", "b"),
+        "b/database": ("b",),
+        "lambda:plain": ("a",),
+        "lambda:b/other": ("b",),
+        "namespace:b": ("b",),
+        "namespace:default": ("a",),
+        "schedule:b/other": ("b",),
+        "schedule-namespace:b": ("b",),
+    }
+    await _tasks(channel_of_cells)
+    async with duly.AsyncClient(f"unix:{tmp_path}/frontend") as client:
+        put = {
+            name: (
+                await client.put_resource(name, rate=duly.Rate(5))
+                if name.startswith("schedule")
+                else await client.put_resource(name, 5)
+            ).cells
+            for name in expected
+        }
+        listed = {each.name: each.cells for each in await client.resources()}
+
+    assert put == expected
+    assert listed == expected
+
+
+async def test_a_resource_that_is_refused_names_no_cells(channel_of_cells: grpc.aio.Channel) -> None:
+    limits = limits_pb2_grpc.LimitServiceStub(channel_of_cells)
+    bad = limits_pb2.PutResourceRequest(resources=[{"name": "nothing"}])
+
+    (result,) = (await limits.PutResource(bad)).results
+
+    assert result.HasField("error")
+    assert not result.cells
+
+
+async def test_a_resource_of_a_sole_store_names_no_cells(frontend: Frontend) -> None:
+    async with duly.AsyncClient(frontend.address) as client:
+        assert (await client.put_resource("database", 5)).cells == ()
+        assert [each.cells for each in await client.resources()] == [()]
 
 
 def test_a_token_of_one_cell_is_read_for_that_cell_only() -> None:

@@ -12,8 +12,11 @@ from httpx import Response
 
 import duly
 from duly_console.board import age_of
+from duly_core.limits.changes import ResourceChange, put_resource
+from duly_core.limits.store import ResourceLimit
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks.task import ResourceNeed
 from duly_wire.v1 import gates_pb2, gates_pb2_grpc, problems_pb2, registry_pb2, registry_pb2_grpc
 from tests.fixtures.console import Browser, browse
 from tests.fixtures.routed_cells import RoutedCells, serves
@@ -119,6 +122,26 @@ def test_an_answer_that_is_older_than_frontends_look_says_how_old_it_is(
     assert age_of(answer) == told
 
 
+async def test_a_resource_says_where_its_units_are_and_a_sum_of_cells_is_not_shown_as_full(
+    browser_of_cells: Browser, routed_cells: RoutedCells, tmp_path: Path
+) -> None:
+    async with duly.AsyncClient(f"unix:{tmp_path}/frontend") as client:
+        await client.put_resource("db", 2)
+        await client.put_resource("lambda:b/other", 4)
+    for cell, name in (("a", "plain"), ("b", "b/other")):
+        async with Store(StoreSettings(dsn=routed_cells.dsns[cell])) as store:
+            await TaskStates(store).claimed(lambda_name=name, resources=[ResourceNeed("db")])
+
+    page = await browser_of_cells.get("/resources")
+    form = await browser_of_cells.post("/resources/capacity", name="db", capacity=3)
+
+    assert '<td data-label="Cell">each of 2</td>' in page.text
+    assert '<td data-label="Cell">b</td>' in page.text
+    assert "2 of 2 in each of 2 cells" in " ".join(page.text.split())
+    assert "full" not in page.text
+    assert "becomes 3 in each of 2 cells" in form.text
+
+
 async def test_a_cell_that_is_not_there_is_refused(browser_of_cells: Browser) -> None:
     refused = await browser_of_cells.get("/tasks?cell=c")
 
@@ -141,12 +164,13 @@ async def test_a_redrive_of_many_is_not_offered_for_a_cell_and_refused_if_it_is_
     assert "Nothing was redriven" in sent.text
 
 
-@pytest.mark.parametrize("path", ["/", *LISTS, "/hosts"])
+@pytest.mark.parametrize("path", ["/", *LISTS, "/hosts", "/resources"])
 async def test_without_cells_nothing_of_them_is_there(
     browser: Browser, task_states: TaskStates, path: str
 ) -> None:
     await task_states.register()
     await task_states.fail(await task_states.claimed())
+    await put_resource(task_states.store, ResourceChange.whole(ResourceLimit("db", 1)))
     page = await browser.get(path)
 
     assert page.status_code == 200

@@ -1,6 +1,6 @@
 """`duly resources`: what tasks share, and how much of it they may take at a time."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -8,6 +8,7 @@ import typer
 
 import duly
 from duly.keep import KEEP
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
@@ -159,7 +160,13 @@ def _changed(done: duly.DeclaredResource) -> str:
     kept = ", ".join(
         text for field, text in said.items() if field not in changed and text and not empty.get(field)
     )
-    return f"{done.name}: " + "; ".join(filter(None, [new, kept and f"unchanged: {kept}"]))
+    several = f" (in {_cells(done.cells)})" if len(done.cells) > 1 else ""
+    return f"{done.name}: " + "; ".join(filter(None, [new, kept and f"unchanged: {kept}"])) + several
+
+
+def _cells(cells: Sequence[str]) -> str:
+    """Return where a limit holds: in a cell, or in each of several by itself."""
+    return f"each of {len(cells)} cells" if len(cells) > 1 else "".join(cells)
 
 
 @_resources.command("delete")
@@ -212,7 +219,8 @@ def _as_json(resource: duly.Resource) -> dict[str, Any]:
 
 
 def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    cells: list[str] = []
     for resource in resources:
         units = "-" if resource.capacity is None else str(resource.capacity)
         rate = str(resource.rate or "-")
@@ -232,6 +240,8 @@ def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:
             (f"  {one_line(each.key)}", units, rate, str(each.used), str(each.parked), "", "")
             for each in resource.keys
         ]
+        cells += [_cells(resource.cells), *[""] * len(resource.keys)]
     if not rows:
         return iter(["no resources: `duly resources set NAME CAPACITY` declares one"])
-    return columns(("RESOURCE", "CAPACITY", "RATE", "USED", "PARKED", "ORIGIN", "NOTE"), rows)
+    heads = ("RESOURCE", "CAPACITY", "RATE", "USED", "PARKED", "ORIGIN", "NOTE")
+    return columns(*with_cells(heads, rows, cells, before="USED"))

@@ -27,6 +27,22 @@ NAMESPACE_SCHEDULING = "schedule-namespace:"
 
 _PREFIXES = (QUOTA, NAMESPACE_QUOTA, DOMAIN_QUOTA, SCHEDULING, NAMESPACE_SCHEDULING)
 
+
+def namespace_of_resource(name: str) -> str | None:
+    """Return the namespace whose tasks alone may take units of a resource (empty: the default one); None: tasks of all may.
+
+    >>> namespace_of_resource("database"), namespace_of_resource("shop/database"), namespace_of_resource("lambda:mail.send")
+    (None, 'shop', '')
+    """
+    prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
+    rest = name.removeprefix(prefix)
+    if prefix == DOMAIN_QUOTA:
+        return None
+    if prefix in (NAMESPACE_QUOTA, NAMESPACE_SCHEDULING):
+        return "" if rest == DEFAULT_NAMESPACE else rest
+    return namespace_of(rest) or ("" if prefix else None)
+
+
 UNLIMITED = 1_000_000
 """The largest capacity: that of a resource which only a rate limits."""
 

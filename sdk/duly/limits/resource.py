@@ -132,6 +132,8 @@ class Resource:
     declared_version: str | None = None
     # The principal that set it, or whose declaration did; empty: nobody was asked who they are.
     set_by: str = ""
+    # The cells whose tasks may take units. Each has the whole capacity and rate, and `used` is the sum. None: the installation has no cells.
+    cells: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
@@ -163,6 +165,8 @@ class DeclaredResource:
     created: bool
     # The fields that this call changed: capacity, per_key, note, rate.units, rate.period, rate.burst.
     changed: tuple[str, ...]
+    # As those of Resource.
+    cells: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, result: limits_pb2.PutResourceResult) -> DeclaredResource:

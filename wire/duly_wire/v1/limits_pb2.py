@@ -28,7 +28,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64uly/v1/limits.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"W\n\x0cResourceRate\x12\r\n\x05units\x18\x01 \x01(\x05\x12)\n\x06period\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x62urst\x18\x03 \x01(\x05\"\x85\x01\n\rResourceLimit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\x08\x63\x61pacity\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07per_key\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\t\x12#\n\x04rate\x18\x05 \x01(\x0b\x32\x15.duly.v1.ResourceRateB\x0b\n\t_capacity\"\x98\x02\n\x08Resource\x12%\n\x05limit\x18\x01 \x01(\x0b\x32\x16.duly.v1.ResourceLimit\x12.\n\nchanged_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04used\x18\x03 \x01(\x03\x12\x0e\n\x06parked\x18\x04 \x01(\x03\x12\"\n\x04keys\x18\x05 \x03(\x0b\x32\x14.duly.v1.ResourceKey\x12\x30\n\x0cstarts_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06set_by\x18\x07 \x01(\t\x12\x31\n\x0b\x64\x65\x63laration\x18\x08 \x01(\x0b\x32\x1c.duly.v1.ResourceDeclaration\"5\n\x13ResourceDeclaration\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"8\n\x0bResourceKey\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x03\x12\x0e\n\x06parked\x18\x03 \x01(\x03\"\xfa\x02\n\x12PutResourceRequest\x12)\n\tresources\x18\x01 \x03(\x0b\x32\x16.duly.v1.ResourceLimit\x12O\n\x13\x65xpected_changed_at\x18\x02 \x03(\x0b\x32\x32.duly.v1.PutResourceRequest.ExpectedChangedAtEntry\x12\x42\n\x0cupdate_masks\x18\x03 \x03(\x0b\x32,.duly.v1.PutResourceRequest.UpdateMasksEntry\x1aT\n\x16\x45xpectedChangedAtEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp:\x02\x38\x01\x1aN\n\x10UpdateMasksEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask:\x02\x38\x01\"B\n\x13PutResourceResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.duly.v1.PutResourceResult\"\xd2\x01\n\x11PutResourceResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12%\n\x05limit\x18\x02 \x01(\x0b\x32\x16.duly.v1.ResourceLimit\x12.\n\nchanged_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"&\n\x15\x44\x65leteResourceRequest\x12\r\n\x05names\x18\x01 \x03(\t\"H\n\x16\x44\x65leteResourceResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.duly.v1.DeleteResourceResult\"9\n\x14\x44\x65leteResourceResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"O\n\x14ListResourcesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08max_keys\x18\x03 \x01(\x05\"V\n\x15ListResourcesResponse\x12$\n\tresources\x18\x01 \x03(\x0b\x32\x11.duly.v1.Resource\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x11GetBacklogRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"=\n\x12GetBacklogResponse\x12\'\n\x07lambdas\x18\x01 \x03(\x0b\x32\x16.duly.v1.LambdaBacklog\"\x8f\x01\n\rLambdaBacklog\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x03\x12/\n\x0bready_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65nqueued\x18\x04 \x01(\x03\x12\x0c\n\x04held\x18\x05 \x01(\x03\x12\x0e\n\x06parked\x18\x06 \x01(\x03\x32\xc2\x02\n\x0cLimitService\x12H\n\x0bPutResource\x12\x1b.duly.v1.PutResourceRequest\x1a\x1c.duly.v1.PutResourceResponse\x12Q\n\x0e\x44\x65leteResource\x12\x1e.duly.v1.DeleteResourceRequest\x1a\x1f.duly.v1.DeleteResourceResponse\x12N\n\rListResources\x12\x1d.duly.v1.ListResourcesRequest\x1a\x1e.duly.v1.ListResourcesResponse\x12\x45\n\nGetBacklog\x12\x1a.duly.v1.GetBacklogRequest\x1a\x1b.duly.v1.GetBacklogResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64uly/v1/limits.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"W\n\x0cResourceRate\x12\r\n\x05units\x18\x01 \x01(\x05\x12)\n\x06period\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x62urst\x18\x03 \x01(\x05\"\x85\x01\n\rResourceLimit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\x08\x63\x61pacity\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07per_key\x18\x03 \x01(\x08\x12\x0c\n\x04note\x18\x04 \x01(\t\x12#\n\x04rate\x18\x05 \x01(\x0b\x32\x15.duly.v1.ResourceRateB\x0b\n\t_capacity\"\xa7\x02\n\x08Resource\x12%\n\x05limit\x18\x01 \x01(\x0b\x32\x16.duly.v1.ResourceLimit\x12.\n\nchanged_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04used\x18\x03 \x01(\x03\x12\x0e\n\x06parked\x18\x04 \x01(\x03\x12\"\n\x04keys\x18\x05 \x03(\x0b\x32\x14.duly.v1.ResourceKey\x12\x30\n\x0cstarts_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06set_by\x18\x07 \x01(\t\x12\x31\n\x0b\x64\x65\x63laration\x18\x08 \x01(\x0b\x32\x1c.duly.v1.ResourceDeclaration\x12\r\n\x05\x63\x65lls\x18\t \x03(\t\"5\n\x13ResourceDeclaration\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"8\n\x0bResourceKey\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x03\x12\x0e\n\x06parked\x18\x03 \x01(\x03\"\xfa\x02\n\x12PutResourceRequest\x12)\n\tresources\x18\x01 \x03(\x0b\x32\x16.duly.v1.ResourceLimit\x12O\n\x13\x65xpected_changed_at\x18\x02 \x03(\x0b\x32\x32.duly.v1.PutResourceRequest.ExpectedChangedAtEntry\x12\x42\n\x0cupdate_masks\x18\x03 \x03(\x0b\x32,.duly.v1.PutResourceRequest.UpdateMasksEntry\x1aT\n\x16\x45xpectedChangedAtEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp:\x02\x38\x01\x1aN\n\x10UpdateMasksEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask:\x02\x38\x01\"B\n\x13PutResourceResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.duly.v1.PutResourceResult\"\xe1\x01\n\x11PutResourceResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12%\n\x05limit\x18\x02 \x01(\x0b\x32\x16.duly.v1.ResourceLimit\x12.\n\nchanged_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\r\n\x05\x63\x65lls\x18\x06 \x03(\t\"&\n\x15\x44\x65leteResourceRequest\x12\r\n\x05names\x18\x01 \x03(\t\"H\n\x16\x44\x65leteResourceResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.duly.v1.DeleteResourceResult\"9\n\x14\x44\x65leteResourceResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"O\n\x14ListResourcesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08max_keys\x18\x03 \x01(\x05\"V\n\x15ListResourcesResponse\x12$\n\tresources\x18\x01 \x03(\x0b\x32\x11.duly.v1.Resource\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x11GetBacklogRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"=\n\x12GetBacklogResponse\x12\'\n\x07lambdas\x18\x01 \x03(\x0b\x32\x16.duly.v1.LambdaBacklog\"\x8f\x01\n\rLambdaBacklog\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x03\x12/\n\x0bready_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x65nqueued\x18\x04 \x01(\x03\x12\x0c\n\x04held\x18\x05 \x01(\x03\x12\x0e\n\x06parked\x18\x06 \x01(\x03\x32\xc2\x02\n\x0cLimitService\x12H\n\x0bPutResource\x12\x1b.duly.v1.PutResourceRequest\x1a\x1c.duly.v1.PutResourceResponse\x12Q\n\x0e\x44\x65leteResource\x12\x1e.duly.v1.DeleteResourceRequest\x1a\x1f.duly.v1.DeleteResourceResponse\x12N\n\rListResources\x12\x1d.duly.v1.ListResourcesRequest\x1a\x1e.duly.v1.ListResourcesResponse\x12\x45\n\nGetBacklog\x12\x1a.duly.v1.GetBacklogRequest\x1a\x1b.duly.v1.GetBacklogResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,37 +44,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESOURCELIMIT']._serialized_start=242
   _globals['_RESOURCELIMIT']._serialized_end=375
   _globals['_RESOURCE']._serialized_start=378
-  _globals['_RESOURCE']._serialized_end=658
-  _globals['_RESOURCEDECLARATION']._serialized_start=660
-  _globals['_RESOURCEDECLARATION']._serialized_end=713
-  _globals['_RESOURCEKEY']._serialized_start=715
-  _globals['_RESOURCEKEY']._serialized_end=771
-  _globals['_PUTRESOURCEREQUEST']._serialized_start=774
-  _globals['_PUTRESOURCEREQUEST']._serialized_end=1152
-  _globals['_PUTRESOURCEREQUEST_EXPECTEDCHANGEDATENTRY']._serialized_start=988
-  _globals['_PUTRESOURCEREQUEST_EXPECTEDCHANGEDATENTRY']._serialized_end=1072
-  _globals['_PUTRESOURCEREQUEST_UPDATEMASKSENTRY']._serialized_start=1074
-  _globals['_PUTRESOURCEREQUEST_UPDATEMASKSENTRY']._serialized_end=1152
-  _globals['_PUTRESOURCERESPONSE']._serialized_start=1154
-  _globals['_PUTRESOURCERESPONSE']._serialized_end=1220
-  _globals['_PUTRESOURCERESULT']._serialized_start=1223
-  _globals['_PUTRESOURCERESULT']._serialized_end=1433
-  _globals['_DELETERESOURCEREQUEST']._serialized_start=1435
-  _globals['_DELETERESOURCEREQUEST']._serialized_end=1473
-  _globals['_DELETERESOURCERESPONSE']._serialized_start=1475
-  _globals['_DELETERESOURCERESPONSE']._serialized_end=1547
-  _globals['_DELETERESOURCERESULT']._serialized_start=1549
-  _globals['_DELETERESOURCERESULT']._serialized_end=1606
-  _globals['_LISTRESOURCESREQUEST']._serialized_start=1608
-  _globals['_LISTRESOURCESREQUEST']._serialized_end=1687
-  _globals['_LISTRESOURCESRESPONSE']._serialized_start=1689
-  _globals['_LISTRESOURCESRESPONSE']._serialized_end=1775
-  _globals['_GETBACKLOGREQUEST']._serialized_start=1777
-  _globals['_GETBACKLOGREQUEST']._serialized_end=1813
-  _globals['_GETBACKLOGRESPONSE']._serialized_start=1815
-  _globals['_GETBACKLOGRESPONSE']._serialized_end=1876
-  _globals['_LAMBDABACKLOG']._serialized_start=1879
-  _globals['_LAMBDABACKLOG']._serialized_end=2022
-  _globals['_LIMITSERVICE']._serialized_start=2025
-  _globals['_LIMITSERVICE']._serialized_end=2347
+  _globals['_RESOURCE']._serialized_end=673
+  _globals['_RESOURCEDECLARATION']._serialized_start=675
+  _globals['_RESOURCEDECLARATION']._serialized_end=728
+  _globals['_RESOURCEKEY']._serialized_start=730
+  _globals['_RESOURCEKEY']._serialized_end=786
+  _globals['_PUTRESOURCEREQUEST']._serialized_start=789
+  _globals['_PUTRESOURCEREQUEST']._serialized_end=1167
+  _globals['_PUTRESOURCEREQUEST_EXPECTEDCHANGEDATENTRY']._serialized_start=1003
+  _globals['_PUTRESOURCEREQUEST_EXPECTEDCHANGEDATENTRY']._serialized_end=1087
+  _globals['_PUTRESOURCEREQUEST_UPDATEMASKSENTRY']._serialized_start=1089
+  _globals['_PUTRESOURCEREQUEST_UPDATEMASKSENTRY']._serialized_end=1167
+  _globals['_PUTRESOURCERESPONSE']._serialized_start=1169
+  _globals['_PUTRESOURCERESPONSE']._serialized_end=1235
+  _globals['_PUTRESOURCERESULT']._serialized_start=1238
+  _globals['_PUTRESOURCERESULT']._serialized_end=1463
+  _globals['_DELETERESOURCEREQUEST']._serialized_start=1465
+  _globals['_DELETERESOURCEREQUEST']._serialized_end=1503
+  _globals['_DELETERESOURCERESPONSE']._serialized_start=1505
+  _globals['_DELETERESOURCERESPONSE']._serialized_end=1577
+  _globals['_DELETERESOURCERESULT']._serialized_start=1579
+  _globals['_DELETERESOURCERESULT']._serialized_end=1636
+  _globals['_LISTRESOURCESREQUEST']._serialized_start=1638
+  _globals['_LISTRESOURCESREQUEST']._serialized_end=1717
+  _globals['_LISTRESOURCESRESPONSE']._serialized_start=1719
+  _globals['_LISTRESOURCESRESPONSE']._serialized_end=1805
+  _globals['_GETBACKLOGREQUEST']._serialized_start=1807
+  _globals['_GETBACKLOGREQUEST']._serialized_end=1843
+  _globals['_GETBACKLOGRESPONSE']._serialized_start=1845
+  _globals['_GETBACKLOGRESPONSE']._serialized_end=1906
+  _globals['_LAMBDABACKLOG']._serialized_start=1909
+  _globals['_LAMBDABACKLOG']._serialized_end=2052
+  _globals['_LIMITSERVICE']._serialized_start=2055
+  _globals['_LIMITSERVICE']._serialized_end=2377
 # @@protoc_insertion_point(module_scope)

@@ -112,6 +112,7 @@ class Resource(_message.Message):
     STARTS_UNTIL_FIELD_NUMBER: _builtins.int
     SET_BY_FIELD_NUMBER: _builtins.int
     DECLARATION_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     used: _builtins.int
     """Units that tasks hold, of all keys together."""
     parked: _builtins.int
@@ -134,6 +135,10 @@ class Resource(_message.Message):
     def declaration(self) -> Global___ResourceDeclaration:
         """Absent: PutResource made or changed it, and no declaration changes it."""
 
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The cells whose tasks may take units. Each has the whole capacity and rate, and `used` is the sum. Empty: there are no cells."""
+
     def __init__(
         self,
         *,
@@ -145,10 +150,11 @@ class Resource(_message.Message):
         starts_until: _timestamp_pb2.Timestamp | None = ...,
         set_by: _builtins.str = ...,
         declaration: Global___ResourceDeclaration | None = ...,
+        cells: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "declaration", b"declaration", "limit", b"limit", "starts_until", b"starts_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "declaration", b"declaration", "keys", b"keys", "limit", b"limit", "parked", b"parked", "set_by", b"set_by", "starts_until", b"starts_until", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "changed_at", b"changed_at", "declaration", b"declaration", "keys", b"keys", "limit", b"limit", "parked", b"parked", "set_by", b"set_by", "starts_until", b"starts_until", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -317,6 +323,7 @@ class PutResourceResult(_message.Message):
     CHANGED_AT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """The resource is new."""
     @_builtins.property
@@ -335,6 +342,10 @@ class PutResourceResult(_message.Message):
     def changed_fields(self) -> _field_mask_pb2.FieldMask:
         """The fields that this call changed. Without paths: none."""
 
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As Resource.cells. Empty with an error."""
+
     def __init__(
         self,
         *,
@@ -343,10 +354,11 @@ class PutResourceResult(_message.Message):
         changed_at: _timestamp_pb2.Timestamp | None = ...,
         created: _builtins.bool = ...,
         changed_fields: _field_mask_pb2.FieldMask | None = ...,
+        cells: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "error", b"error", "limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "created", b"created", "error", b"error", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "changed_at", b"changed_at", "changed_fields", b"changed_fields", "created", b"created", "error", b"error", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

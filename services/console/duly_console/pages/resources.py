@@ -46,8 +46,10 @@ async def set_capacity(page: Page) -> Response:
         )
     if not page.is_confirmed:
         before = f"{limit.capacity:,}" if limit.HasField("capacity") else "without a limit"
+        cells = len(resource.cells)
+        each = f" in each of {cells} cells" if cells > 1 else ""
         text = (
-            f"The capacity of {name} is {before} now, and becomes {int(asked):,}. More releases parked tasks at once; "
+            f"The capacity of {name} is {before} now, and becomes {int(asked):,}{each}. More releases parked tasks at once; "
             "with less, those that run end as they are."
         )
         return page.confirm(

@@ -6,8 +6,11 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 
+from duly_core.cells.directory import Directory
 from duly_core.errors import DulyError, NotFoundError
+from duly_core.limits.store import namespace_of_resource
 from duly_frontend.cells.services import SERVICES, descriptor_of
+from duly_wire.v1 import limits_pb2
 
 _CELL, _CELLS, _NAMES = "cell", "cells", "cell_names"
 
@@ -49,6 +52,19 @@ def note_names(answer: Any, cells: Collection[str]) -> None:
     """Write which cells there are into an answer that has a field for it."""
     if _NAMES in answer.DESCRIPTOR.fields_by_name:
         answer.cell_names[:] = sorted(cells)
+
+
+def note_limits(answer: Any, directory: Directory) -> None:
+    """Write into an answer about resources the cells of each: those whose tasks may take units, not those that have a copy."""
+    named: list[tuple[str, Any]] = []
+    if isinstance(answer, limits_pb2.ListResourcesResponse):
+        named = [(each.limit.name, each) for each in answer.resources]
+    elif isinstance(answer, limits_pb2.PutResourceResponse):
+        named = [(each.limit.name, each) for each in answer.results]
+    for name, message in named:
+        namespace = namespace_of_resource(name)
+        cells = sorted(directory.cells) if namespace is None else [directory.cell_of(namespace)]
+        message.cells[:] = cells if name else []
 
 
 @cache

@@ -24,7 +24,7 @@ from duly_frontend.cells import gates, operators, watching
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler, note_missing
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
-from duly_frontend.cells.named import UnknownCellError, may_name_a_cell, note_cell, note_names
+from duly_frontend.cells.named import UnknownCellError, may_name_a_cell, note_cell, note_limits, note_names
 from duly_frontend.cells.routes import (
     LOCATED,
     ROUTES,
@@ -404,6 +404,7 @@ class Router:
         answer = self._merging.merge(path, request, answers, cells)
         if failed:
             note_missing(context, failed)
+        note_limits(answer, self._directory())
         self._check_size("page_size", answer)
         return answer
 
@@ -412,7 +413,9 @@ class Router:
             units = self.units
             closed = [cell for cell in self._cells() if cell not in units]
             there = [units[cell] for cell in self._cells() if cell in units]
-            return await operators.write(path, request, there, context, closed)
+            answer = await operators.write(path, request, there, context, closed)
+            note_limits(answer, self._directory())
+            return answer
         error: DulyError | None = None
         own = self._own()
         for cell in sorted(self._cells(), key=lambda name: (name != own, name)):
