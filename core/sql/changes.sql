@@ -14,3 +14,13 @@ order by asked.kind, asked.name
 on conflict (kind, name) do update set changed_at = excluded.changed_at
     where operator_change.changed_at < excluded.changed_at
 returning kind, name;
+
+-- name: settle_changes
+insert into operator_change (kind, name, changed_at)
+select 'settled', '', %(moment)b::timestamptz from cell_directory where version = %(version)b::int8
+on conflict (kind, name) do update set changed_at = excluded.changed_at
+    where operator_change.changed_at < excluded.changed_at
+returning changed_at;
+
+-- name: lock_operators_turn
+select true from cell_directory for no key update;

@@ -204,6 +204,18 @@ using (
 where merged_task.task_id = old.task_id
 returning merged_task.task_id;
 
+-- name: settled_operator_changes
+delete from operator_change
+using (
+    select kind, name
+    from operator_change
+    where kind <> 'settled' and changed_at <= (select changed_at from operator_change where kind = 'settled' and name = '')
+    limit %(limit)b
+) as old
+where operator_change.kind = old.kind and operator_change.name = old.name
+    and operator_change.changed_at <= (select changed_at from operator_change where kind = 'settled' and name = '')
+returning operator_change.name;
+
 -- name: survivors
 select task_id,
     case

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,14 @@ from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
-from duly_core.cells.late_changes import CHANGES
+from duly_core.cells.late_changes import CHANGES, note_changes
 from duly_core.errors import StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.gates.store import NewGate
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
-from duly_frontend.cells.gates import AllUnits, delete
+from duly_frontend.cells.gates import AllUnits, delete, put
 from duly_wire import missing_cells
 from duly_wire.v1 import gates_pb2, gates_pb2_grpc, task_pb2
 from tests.fixtures.routed_cells import RoutedCells, serve_cells, serves
@@ -206,12 +206,12 @@ async def test_a_name_that_was_given_again_while_its_cell_was_away_is_two_gates_
 async def test_a_gate_without_lambdas_or_with_wrong_ones_is_refused_as_in_a_sole_store(
     gates: gates_pb2_grpc.GateServiceStub,
 ) -> None:
-    for asked, field in (
+    for asked, said in (
         (gates_pb2.PutGateRequest(gate={"name": "stop", "kind": gates_pb2.GATE_KIND_DROP}), "is missing"),
         (_put("stop", "b/se nd"), r"gate\.scope\.lambda"),
         (_put("Stop!", "b/send"), r"gate\.name"),
     ):
-        with pytest.raises(grpc.aio.AioRpcError, match=field) as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match=said) as refused:
             await gates.PutGate(asked)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -274,6 +274,12 @@ class _Unit:
     name: str
     reads: Store
     is_serving: bool = True
+    told: list[str] = field(default_factory=list)
+
+    async def call(self, path: str, request: Any, context: Any) -> Any:
+        """Note what it is told."""
+        self.told.append(getattr(request.gate.scope, "lambda"))
+        return gates_pb2.PutGateResponse(gate=request.gate)
 
 
 async def test_a_gate_on_all_lambdas_that_is_removed_while_a_cell_is_lost_is_noted_for_it(
@@ -301,3 +307,23 @@ async def test_a_gate_on_all_lambdas_that_is_removed_while_a_cell_is_lost_is_not
     assert "removed in cell a, and not everywhere: its Postgres stopped" in result.error.message
     assert await _noted(routed_cells, "a") == [("gates", "stop")]
     assert await _noted(routed_cells, "b") == []
+
+
+@pytest.mark.parametrize("asked", [_put("stop", "mail.send"), _put("stop", "b/send"), _put("stop", "*")])
+async def test_an_old_gate_of_a_cell_that_is_just_back_does_not_stand_in_the_way_of_a_new_one(
+    routed_cells: RoutedCells, asked: gates_pb2.PutGateRequest
+) -> None:
+    stop = NewGate("stop", Kind.PAUSE, GateScope("*"), None, "ann", "", None)
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        await store_gates.put_gate(second, "stop", lambda _: stop)
+        await note_changes([first], [("gates", "stop")])  # removed there while b was away
+        units: Any = {"a": _Unit("a", first), "b": _Unit("b", second)}
+        cells = AllUnits(routed_cells.directory, units, units.__getitem__, lambda: units["a"], None)
+        await put(asked, cells, None)
+        assert await store_gates.list_gates(second) == []
+        pattern = getattr(asked.gate.scope, "lambda")
+        expected = {"mail.send": ["a"], "b/send": ["b"], "*": ["a", "b"]}[pattern]
+        assert [name for name, unit in units.items() if unit.told == [pattern]] == expected

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.cells import late_changes
+from duly_core.cells import late_changes, operators_turn
 from duly_core.cells.copying import differences, grant_name
-from duly_core.cells.late_changes import CHANGES, catch_up, note_changes
+from duly_core.cells.late_changes import CHANGES, SETTLED, catch_up, note_changes, settle
+from duly_core.cells.operators_turn import turns
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.gates.store import NewGate
@@ -27,6 +28,8 @@ from duly_core.pools import store as store_pools
 from duly_core.pools.rules import Pool
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.upkeep.retention import Retention
+from duly_frontend.cells import operators
 from duly_wire import missing_cells
 from duly_wire.v1 import (
     access_pb2,
@@ -258,6 +261,203 @@ async def test_what_another_frontend_changes_during_a_round_is_not_overwritten(
     assert (done.is_whole, done.left) == (False, {"b": [("gates", "stop")]})
     await catch_up({"a": first, "b": second})
     assert await _gates(first) == await _gates(second) == {"stop": ("*", "newer")}
+
+
+class _Cell:
+    """A cell as a Frontend sees it that answers and writes gates."""
+
+    def __init__(
+        self, name: str, store: Store, written: asyncio.Event, goes_on: asyncio.Event | None
+    ) -> None:
+        self.name = name
+        self.is_serving = True
+        self.reads = store
+        self._written = written
+        self._goes_on = goes_on
+
+    async def call(self, path: str, request: Any, context: Any) -> Any:
+        """Write a gate; `goes_on` holds it up."""
+        if self._goes_on is not None:
+            await self._goes_on.wait()
+        gate = STOP._replace(reason=request.gate.reason)
+        assert await store_gates.put_gate(self.reads, gate.name, lambda _: gate)
+        self._written.set()
+        return gates_pb2.PutGateResponse(gate=request.gate)
+
+
+class _Context:
+    def set_trailing_metadata(self, _metadata: Any) -> None:
+        """Take what a call says besides its answer."""
+
+
+async def _is_waiting(store: Store) -> bool:
+    async with store.connection() as connection:
+        cursor = await connection.execute(
+            "select true from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        )
+        return await cursor.fetchone() is not None
+
+
+@pytest.mark.parametrize(
+    ("sees", "source", "target"),
+    [
+        (("b",), "a", "b"),  # it sees cell a as away, so the change is noted in b
+        (("a", "b"), "b", "a"),  # it sees both, writes to a first, and notes nothing
+    ],
+)
+async def test_a_change_by_another_frontend_in_the_midst_of_a_copy_comes_after_it_and_holds(
+    first: Store,
+    second: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    sees: tuple[str, ...],
+    source: str,
+    target: str,
+) -> None:
+    stores = {"a": first, "b": second}
+    await _set(stores[source], STOP._replace(reason="old"))
+    written, copied = asyncio.Event(), asyncio.Event()
+    cells = [_Cell(name, stores[name], written, None if name == target else copied) for name in sees]
+    put = gates_pb2.PutGateRequest(gate={"name": "stop", "kind": gates_pb2.GATE_KIND_PAUSE, "reason": "new"})
+    away = [name for name in stores if name not in sees]
+    changing: list[asyncio.Task[Any]] = []
+    copy_some = late_changes.copy_some
+
+    async def change_meanwhile(*arguments: Any) -> Any:
+        if changing:  # the other Frontend's own look
+            return await copy_some(*arguments)
+        # between the second look at the notes and the copy
+        writing = operators.write("/duly.v1.GateService/PutGate", put, cells, _Context(), away)
+        changing.append(asyncio.ensure_future(writing))
+        async with asyncio.timeout(10):
+            while not written.is_set() and not await _is_waiting(stores[target]):
+                pass
+        refused = await copy_some(*arguments)
+        copied.set()
+        return refused
+
+    monkeypatch.setattr(late_changes, "copy_some", change_meanwhile)
+    await catch_up(stores)
+    await changing[0]
+    await catch_up(stores)
+    assert await _gates(first) == await _gates(second) == {"stop": ("*", "new")}
+
+
+async def test_who_cannot_have_the_turn_in_a_cell_in_time_leaves_its_changes_to_the_next_round(
+    first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators_turn, "_WAIT_MS", 20)
+    await _set(first, STOP)
+    async with turns({"b": second}) as missed:
+        assert missed == {}
+        done = await catch_up({"a": first, "b": second})
+        assert (done.brought, done.is_whole) == ({}, False)
+        with pytest.raises(
+            operators_turn.TurnTakenError, match=r"cell b: another process .*nothing was written"
+        ):
+            await operators.write(
+                "/duly.v1.GateService/PutGate", None, [_Cell("b", second, asyncio.Event(), None)], None, ["a"]
+            )
+    assert (await catch_up({"a": first, "b": second})).brought == {"b": [("gates", "stop")]}
+
+
+# notes that can never be needed any more
+
+
+async def _all_notes(store: Store) -> set[tuple[str, str]]:
+    return {(kind, name) for kind, name, _ in await store.run(CHANGES["operator_changes"], {})}
+
+
+async def _tidy(store: Store) -> None:
+    day = timedelta(days=1)
+    await Retention(store, day, day, day).run_once()
+
+
+async def test_notes_that_all_cells_have_are_settled_and_upkeep_removes_them_in_each_cell(
+    first: Store, second: Store
+) -> None:
+    await _set(first, STOP)
+    await note_changes([first], [("grants", "gone")])
+    assert await settle({"a": first, "b": second}, 1)
+    await _tidy(first)
+    assert await _all_notes(first) == {("gates", "stop"), ("grants", "gone")}
+    await catch_up({"a": first, "b": second})
+    assert await settle({"a": first, "b": second}, 1)
+    for store in (first, second):
+        assert await _all_notes(store) == {("gates", "stop"), ("grants", "gone"), SETTLED}
+        await _tidy(store)
+        assert await _all_notes(store) == {SETTLED}
+    assert (await catch_up({"a": first, "b": second})).brought == {}
+
+
+async def test_notes_that_a_cell_lacks_or_that_are_later_are_kept_until_it_has_them(
+    first: Store, second: Store
+) -> None:
+    await _put_late(first, "before")
+    own = STOP._replace(scope=GateScope("b/send"))
+    assert await store_gates.put_gate(second, "stop", lambda _: own)
+    await _set(first, STOP)  # which cell b cannot take
+    await _put_late(first, "later")
+    for _ in range(2):
+        assert "b" in (await catch_up({"a": first, "b": second})).refused
+        assert await settle({"a": first, "b": second}, 1)
+    await _tidy(first)
+    assert await _all_notes(first) == {("gates", "stop"), ("pools", "later"), SETTLED}
+    await store_gates.delete_gates(second, ["stop"])
+    await catch_up({"a": first, "b": second})
+    await settle({"a": first, "b": second}, 1)
+    for store in (first, second):
+        await _tidy(store)
+        assert await _all_notes(store) == {SETTLED}
+    assert await differences(first, second) == {}
+
+
+async def test_nothing_is_settled_by_an_older_directory_for_a_new_cell_may_lack_it(
+    two_cells: TwoCells, first: Store, second: Store
+) -> None:
+    await _set(first, STOP)
+    await catch_up({"a": first, "b": second})
+    for cell in ("a", "b"):
+        two_cells.write(cell, replace(two_cells.directory, version=2), 1)
+    assert not await settle({"a": first, "b": second}, 1)
+    assert await _all_notes(first) == await _all_notes(second) == {("gates", "stop")}
+
+
+async def test_the_notes_of_a_cell_that_is_the_last_one_are_settled(first: Store) -> None:
+    await _set(first, STOP)
+    assert await settle({"a": first}, 1)
+    await _tidy(first)
+    assert await _all_notes(first) == {SETTLED}
+
+
+async def test_an_old_note_of_a_cell_that_was_restored_from_a_backup_is_no_news(
+    first: Store, second: Store
+) -> None:
+    await _set(second, STOP._replace(reason="old"))
+    backup = await second.run(CHANGES["operator_changes"], {})
+    await catch_up({"a": first, "b": second})
+    await settle({"a": first, "b": second}, 1)
+    for store in (first, second):
+        await _tidy(store)
+    await store_gates.delete_gates(first, ["stop"])  # both answered: nothing was noted
+    async with second.connection() as connection:
+        await connection.execute("delete from operator_change")
+        for row in backup:
+            await connection.execute("insert into operator_change values (%s, %s, %s)", row)
+    assert (await catch_up({"a": first, "b": second})).brought == {}
+    assert await _gates(first) == {}
+
+
+async def test_a_change_is_noted_after_what_is_settled_by_a_clock_that_is_ahead(
+    first: Store, second: Store
+) -> None:
+    ahead = datetime.now(UTC) + timedelta(hours=1)
+    for store in (first, second):
+        async with store.connection() as connection:
+            await connection.execute("insert into operator_change values ('gates', 'gone', %s)", [ahead])
+    await settle({"a": first, "b": second}, 1)
+    await _tidy(second)
+    await _set(second, STOP)
+    assert (await catch_up({"a": first, "b": second})).brought == {"a": [("gates", "stop")]}
 
 
 # calls

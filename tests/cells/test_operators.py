@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
+from psycopg.conninfo import make_conninfo
 
 from duly_core.access import store as store_access
 from duly_core.access.audit_log import list_events
@@ -219,8 +220,15 @@ async def test_a_change_that_breaks_off_says_which_cells_have_it(routed_cells: R
     async def fail(*_: Any) -> Any:
         raise operators.StoreUnavailableError("its Postgres stopped")
 
-    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as store:
-        cells = [_Cell("a", store, call), _Cell("b", store, fail), _Cell("c", store, call)]
+    without_schema = make_conninfo(
+        routed_cells.dsns["a"], dbname="postgres"
+    )  # gives no turn: the change goes on
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+        Store(StoreSettings(dsn=without_schema)) as third,
+    ):
+        cells = [_Cell("a", first, call), _Cell("b", second, fail), _Cell("c", third, call)]
         with pytest.raises(
             operators.PartlyWrittenCellAwayError,
             match=r"written in cell a, c; not in cell b: its Postgres stopped\. The same call again completes it",

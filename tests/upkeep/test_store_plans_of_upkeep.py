@@ -140,6 +140,7 @@ ANEW = {
     "expired_events": (LIMITS, {"event_by_expiry", "event_pkey", "event_key_pkey"}),
     "ended_event_waits": (PAGE, {"event_wait_pkey", "event_wait_by_task", "task_assoc_pkey"}),
     "idle_event_keys": (LIMITS, {"event_key_pkey", "event_wait_pkey"}),
+    "settled_operator_changes": (LIMITS, {"operator_change_pkey"}),
     "old_merged_tasks": (LIMITS, {"merged_task_pkey"}),
     "survivors": (PAGE, {"task_first_pkey", "attempt_first_pkey"}),
     "thin": (
@@ -154,7 +155,7 @@ OTHER_PARTITION = re.compile(r"(task|attempt)_(rest|\d+)_\w+")
 """Where these statements look for ids, too, and find none."""
 READ_WHOLE = {
     *("ended_hosts", "ended_services", "idle_resource_keys"),
-    "idle_event_keys",
+    *("idle_event_keys", "settled_operator_changes"),
 }
 """They read a table of some thousands of rows once a minute."""
 ROWS_OF_RETENTION = """
@@ -174,6 +175,9 @@ insert into graph_node (
 )
 select graph_id, 'a', gen_random_uuid(), %(lambda)s, 0, false, false, 0, '{}', '{}' from graph;
 insert into graph_edge (from_task, to_task, fires_on) select task_id, gen_random_uuid(), 1 from graph_node;
+insert into operator_change (kind, name, changed_at)
+select 'gates', 'gate-' || number, now() from generate_series(1, %(count)s) as number;
+insert into operator_change (kind, name, changed_at) values ('settled', '', now() - interval '1 day');
 insert into session (key, head, length, last_seq)
 select '/s' || number, gen_random_uuid(), 1, 1 from generate_series(1, %(count)s) as number
 """

@@ -22,6 +22,7 @@ from duly_core.cells.moving.checks import is_new, same_release
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
 from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side, in_schema, without_password
+from duly_core.cells.operators_turn import turns
 from duly_core.cells.store import StoredDirectory
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.dsn import signing_in_of
@@ -171,8 +172,13 @@ class Administration:
         """
         source_name = source_name or directory.default_cell
         source = Store(self.settings_of(directory.cells[source_name]))
-        async with source, Store(self.settings_of(directory.cells[name])) as target:
-            caught = await catch_up({source_name: source, name: target})
+        stores = {source_name: source, name: Store(self.settings_of(directory.cells[name]))}
+        async with source, stores[name] as target, turns(stores) as missed:
+            for cell, reason in missed.items():
+                raise StoreUnavailableError(
+                    f"what operators own was not copied to cell {name}: cell {cell}: {reason}"
+                )
+            caught = await catch_up(stores, has_turns=True)
             if not caught.is_whole:
                 raise StoreUnavailableError(
                     f"what operators own was not copied to cell {name}: it or cell {source_name} does not answer, lacks a migration, or was "

@@ -15,3 +15,15 @@ order by asked.kind, asked.name
 on conflict (kind, name) do update set changed_at = excluded.changed_at
     where operator_change.changed_at < excluded.changed_at
 returning kind, name
+
+-- name: settle_changes
+-- Says that all cells have each change up to this moment. A newer directory may have a cell that does not: then nothing is said.
+insert into operator_change (kind, name, changed_at)
+select 'settled', '', %(moment)b::timestamptz from cell_directory where version = %(version)b::int8
+on conflict (kind, name) do update set changed_at = excluded.changed_at
+    where operator_change.changed_at < excluded.changed_at
+returning changed_at
+
+-- name: lock_operators_turn
+-- Who changes what operators own holds this row. Guards lock it weaker, so tasks do not wait; a fence and a newer directory do, for a moment.
+select true from cell_directory for no key update

@@ -27,7 +27,8 @@ create table cell_namespace (
     cell text not null check (octet_length(cell) between 1 and 32)
 );
 
--- What operators changed while a cell was away. A cell with an older moment than another, or with none, lacks the change.
+-- What operators changed while a cell was away. A cell with an older moment than another, or with none, lacks the change. The row of the
+-- kind `settled` says up to when all cells have all changes: rows that are not newer say nothing any more.
 create table operator_change (
     kind text collate "C" not null check (octet_length(kind) between 1 and 32),
     name text collate "C" not null check (octet_length(name) <= 1024),

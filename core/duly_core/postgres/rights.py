@@ -88,6 +88,7 @@ TABLES: dict[str, Rights] = {
         "cell": "s",
         "cell_directory": "s",
         "cell_namespace": "s",
+        "operator_change": "sd",
         "attachment": "sud",
         "attachment_store": "su",
         "attachment_usage": "su",

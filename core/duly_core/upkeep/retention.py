@@ -142,6 +142,7 @@ class Retention:
         await self._forget("expired_events", {}, done)
         await self._walk("ended_event_waits", {}, now, done)
         await self._forget("idle_event_keys", {}, done)
+        await self._forget("settled_operator_changes", {}, done)
         reported = {"reported_before": now - _REPORTS_KEPT}
         await self._forget("ended_hosts", reported, done)
         await self._forget("ended_services", reported, done)

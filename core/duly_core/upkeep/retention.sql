@@ -223,6 +223,19 @@ using (
 where merged_task.task_id = old.task_id
 returning merged_task.task_id
 
+-- name: settled_operator_changes
+-- Notes of changes that all cells have (cells/late_changes.py). The note that says so stays.
+delete from operator_change
+using (
+    select kind, name
+    from operator_change
+    where kind <> 'settled' and changed_at <= (select changed_at from operator_change where kind = 'settled' and name = '')
+    limit %(limit)b
+) as old
+where operator_change.kind = old.kind and operator_change.name = old.name
+    and operator_change.changed_at <= (select changed_at from operator_change where kind = 'settled' and name = '')
+returning operator_change.name
+
 -- name: survivors
 -- A page of a partition's ids; a size in bytes, history and all, with those that must outlive it: what lives, and what
 -- ended within its limit.

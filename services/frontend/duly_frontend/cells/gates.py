@@ -8,15 +8,19 @@ from typing import Any
 
 from duly_core.cells import store as copies
 from duly_core.cells.directory import Directory
+from duly_core.cells.late_changes import catch_up
+from duly_core.cells.operators_turn import turns
 from duly_core.errors import DulyError, NotInCellError, PermissionDeniedError, StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
 from duly_core.lambdas.patterns import EVERYTHING
+from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.checks import check_count, check_text
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend import events
 from duly_frontend.cells import operators
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, note_late
+from duly_frontend.cells.late_changes import log_brought
 from duly_frontend.gates.checks import LONGEST_NAME, MOST, check_pattern, read_named
 from duly_frontend.gates.rights import may_change
 from duly_wire.v1 import gates_pb2, task_pb2
@@ -69,7 +73,7 @@ async def put(request: gates_pb2.PutGateRequest, cells: AllUnits, context: Any) 
     named, name = read_named(request), request.gate.name
     if len(cells.units) == 1:
         return await cells.anywhere().call(PUT, request, context)
-    found = await _find([name] if name else [], cells)
+    found = await _find_now([name] if name else [], cells)
     there = found.by_name.get(name, {})
     if _PATTERN in named:
         pattern: str = getattr(request.gate.scope, "lambda")
@@ -93,14 +97,21 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
 
     Raises:
         Problem: the request is invalid.
-        StoreUnavailableError: no cell that answers has any of them, and another cell may.
+        StoreUnavailableError: no cell that answers has any of them, and another cell may; or another process changes what operators own.
     """
     check_count("names", len(request.names), MOST)
     for name in request.names:
         check_text("names", name, LONGEST_NAME)
     if len(cells.units) == 1:
         return await cells.anywhere().call(DELETE, request, context)
-    found = await _find(sorted({*request.names}), cells)
+    found = await _find_now(sorted({*request.names}), cells)
+    stores = _stores(found, cells) if any(map(_is_of_all, found.by_name.values())) else {}
+    async with turns(stores) as missed:
+        operators.check_turns(missed)
+        return await _delete(request, found, cells, context)
+
+
+async def _delete(request: gates_pb2.DeleteGatesRequest, found: _Found, cells: AllUnits, context: Any) -> Any:
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(request.names):
         there = found.by_name.get(name, {})
@@ -180,6 +191,24 @@ async def _check_directory(unit: CellUnit, directory: Directory) -> None:
     copy = await copies.read(unit.reads)
     if copy is not None and copy.directory.version > directory.version:
         raise NotInCellError(f"cell {unit.name} has version {copy.directory.version} of the directory")
+
+
+async def _find_now(names: Sequence[str], cells: AllUnits) -> _Found:
+    """Do as `_find`, once each cell that answers has what was changed while it was away: its gates on all lambdas may be old ones."""
+    found = await _find(names, cells)
+    if any(map(_is_of_all, found.by_name.values())):
+        done = await catch_up(_stores(found, cells))
+        log_brought(done)
+        if done.brought:
+            return await _find(names, cells)
+    return found
+
+
+def _stores(found: _Found, cells: AllUnits) -> dict[str, Store]:
+    """Return the stores of the cells that answered."""
+    return {
+        cell: unit.reads for cell, unit in cells.units.items() if unit is not None and cell not in found.away
+    }
 
 
 async def _find(names: Sequence[str], cells: AllUnits) -> _Found:

@@ -1,9 +1,10 @@
 """Brings what operators changed while a cell was away to that cell, as soon as it is back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from duly_core.cells.late_changes import CaughtUp, catch_up
+from duly_core.cells.directory import Directory
+from duly_core.cells.late_changes import CaughtUp, catch_up, settle
 from duly_core.postgres.pool import Store
 from duly_frontend import events
 from duly_frontend.cells.cell_units import CellUnit
@@ -17,23 +18,26 @@ _AGAIN = timedelta(seconds=2)
 class LateChanges:
     """One round brings all cells that answer up to date."""
 
-    def __init__(self, units: Mapping[str, CellUnit], pools: Mapping[str, Store]) -> None:
+    def __init__(
+        self, units: Mapping[str, CellUnit], pools: Mapping[str, Store], directory: Callable[[], Directory]
+    ) -> None:
         """Make one.
 
         Args:
             units: by cell; some of them may not answer.
             pools: by cell, connections for loops.
+            directory: returns the newest one.
         """
         self._units = units
         self._pools = pools
+        self._directory = directory
         self._refused: Mapping[str, tuple[str, ...]] = {}
 
     async def run_once(self) -> timedelta:
-        """Bring each cell what it lacks. What a cell cannot take is logged once, and tried again."""
+        """Bring each cell what it lacks. What a cell cannot take is logged once, and tried again. What all cells have is settled."""
+        directory = self._directory()
         serving = [cell for cell, unit in self._units.items() if unit.is_serving]
         stores = {cell: self._pools[cell] for cell in serving if cell in self._pools}
-        if len(stores) < 2:
-            return _EVERY
         done = await catch_up(stores)
         log_brought(done)
         for cell, refused in done.refused.items():
@@ -42,6 +46,8 @@ class LateChanges:
                     "a cell that was away does not take changes of operators", cell=cell, reasons=refused
                 )
         self._refused = done.refused
+        if done.is_whole and stores.keys() == directory.cells.keys():
+            await settle(stores, directory.version)
         return _EVERY if done.is_whole else _AGAIN
 
 

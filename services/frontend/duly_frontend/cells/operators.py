@@ -14,6 +14,7 @@ from duly_core.access import store as store_access
 from duly_core.access.copies import read_access, write_tokens
 from duly_core.cells.copying import grant_name
 from duly_core.cells.late_changes import Thing, catch_up, note_changes
+from duly_core.cells.operators_turn import TurnTakenError, turns
 from duly_core.errors import DulyError, StoreUnavailableError
 from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_core.pools.rules import POOL_FIELDS
@@ -124,7 +125,11 @@ async def write(
     away = [*closed, *(cell.name for cell, answers in zip(cells, answering, strict=True) if not answers)]
     there = [cell for cell, answers in zip(cells, answering, strict=True) if answers]
     if path in REMOVES_ACCESS:
-        return await _remove_access(path, request, there, away, context)
+        async with turns({cell.name: cell.reads for cell in there if len(cells) + len(closed) > 1}) as missed:
+            taken = {name: str(error) for name, error in missed.items() if isinstance(error, TurnTakenError)}
+            free = [cell for cell in there if cell.name not in taken]
+            failed = dict.fromkeys(away, "it does not answer") | taken
+            return await _remove_access(path, request, free, failed, context)
     if not there or (away and path not in LATER):
         raise NothingWrittenError(away, may_wait=path in LATER)
     if getattr(request, "dry_run", False):
@@ -132,7 +137,28 @@ async def write(
         if away:
             note_missing(context, away)
         return answer
-    first, *others = await _caught_up(there) if path in LATER and len(there) > 1 else there
+    if len(cells) + len(closed) == 1:
+        return await _write(path, request, there, away, context)
+    async with turns({cell.name: cell.reads for cell in there}) as missed:
+        check_turns(missed)
+        return await _write(path, request, there, away, context)
+
+
+def check_turns(missed: Mapping[str, StoreUnavailableError]) -> None:
+    """Refuse a change while another process makes one. Where the cell gives no turn for another reason, the change finds out.
+
+    Raises:
+        TurnTakenError: nothing was written.
+    """
+    for cell, error in missed.items():
+        if isinstance(error, TurnTakenError):
+            raise TurnTakenError(f"cell {cell}: {error}; nothing was written")
+        events.log.warning("a change of operators goes on without a turn", cell=cell, reason=str(error))
+
+
+async def _write(path: str, request: Any, there: Sequence[Cell], away: list[str], context: Any) -> Any:
+    """Write a change to the cells that answer, whose turns the caller has."""
+    first, *others = await caught_up(there) if path in LATER and len(there) > 1 else there
     answer = await first.call(path, request, context)
     asked = _FOLLOW.get(path, _alike)(request, answer)
     if asked is None:
@@ -168,9 +194,9 @@ async def write(
     return _together(first.name, answer, followed) if followed else answer
 
 
-async def _caught_up(cells: Sequence[Cell]) -> list[Cell]:
-    """Bring each cell what it lacks. One that cannot take something comes last, for the first one decides."""
-    done = await catch_up({cell.name: cell.reads for cell in cells})
+async def caught_up(cells: Sequence[Cell]) -> list[Cell]:
+    """Bring each cell what it lacks; the caller has their turns. One that cannot take something comes last, for the first one decides."""
+    done = await catch_up({cell.name: cell.reads for cell in cells}, has_turns=True)
     log_brought(done)
     return sorted(cells, key=lambda cell: cell.name in done.refused)
 
@@ -223,10 +249,12 @@ def _partly(
 
 
 async def _remove_access(
-    path: str, request: Any, there: Sequence[Cell], away: Sequence[str], context: Any
+    path: str, request: Any, there: Sequence[Cell], failed: dict[str, str], context: Any
 ) -> Any:
-    """Remove grants or tokens from each cell that answers: a removal is safe to repeat, and must not wait for a cell that is away."""
-    failed = dict.fromkeys(away, "it does not answer")
+    """Remove grants or tokens from each cell that answers: a removal is safe to repeat, and must not wait for a cell that is away.
+
+    `failed` says, by cell, why it is not removed there.
+    """
     outcomes = await asyncio.gather(
         *(cell.call(path, request, context) for cell in there), return_exceptions=True
     )

@@ -179,7 +179,7 @@ class _Serving:
         self.late.serve_by(router.handler)
 
         drained, back = asyncio.Event(), asyncio.Event()
-        late = LateChanges(self.units.by_cell, follower.pools)
+        late = LateChanges(self.units.by_cell, follower.pools, partial(known_of, follower))
 
         async def drain() -> None:
             await stop.wait()
