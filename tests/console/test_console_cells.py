@@ -17,7 +17,17 @@ from duly_core.limits.store import ResourceLimit
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.tasks.task import ResourceNeed
-from duly_wire.v1 import gates_pb2, gates_pb2_grpc, problems_pb2, registry_pb2, registry_pb2_grpc
+from duly_wire.v1 import (
+    gates_pb2,
+    gates_pb2_grpc,
+    limits_pb2,
+    limits_pb2_grpc,
+    pools_pb2,
+    pools_pb2_grpc,
+    problems_pb2,
+    registry_pb2,
+    registry_pb2_grpc,
+)
 from tests.fixtures.console import Browser, browse
 from tests.fixtures.routed_cells import RoutedCells, serves
 from tests.fixtures.task_states import TaskStates
@@ -140,6 +150,54 @@ async def test_a_resource_says_where_its_units_are_and_a_sum_of_cells_is_not_sho
     assert "2 of 2 in each of 2 cells" in " ".join(page.text.split())
     assert "full" not in page.text
     assert "becomes 3 in each of 2 cells" in form.text
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/gates/put", {"kind": "pause", "lambda": "*", "name": "stop"}),
+        ("/gates/remove", {"name": "old"}),
+        ("/settings/change", {"name": "store_consumer.poll_interval", "value": "7s"}),
+        ("/settings/reset", {"name": "store_consumer.poll_interval"}),
+        ("/resources/capacity", {"name": "database", "capacity": "8"}),
+        ("/pools/gpus/limits", {"minimum": "0", "maximum": "5"}),
+    ],
+)
+async def test_a_change_while_a_cell_is_away_warns_once_of_the_cell_that_gets_it_later(
+    browser_of_cells: Browser,
+    routed_cells: RoutedCells,
+    channel_of_cells: grpc.aio.Channel,
+    path: str,
+    form: Mapping[str, str],
+) -> None:
+    await _own(channel_of_cells)
+    page = f"/{path.split('/')[1]}"
+    await browser_of_cells.get(page)
+    before = await browser_of_cells.confirmed("/settings/change", name="timing.claim_timeout", value="40s")
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+    await browser_of_cells.get(page)
+
+    done = await browser_of_cells.confirmed(path, **form)
+    later = await browser_of_cells.get(page)
+
+    assert _LATER not in before.text
+    assert done.status_code == 200, done.text
+    assert _LATER in done.text
+    assert _LATER not in later.text
+
+
+_LATER = '<p class="notice warning" role="status">Not written yet: cell b, which does not answer, and gets it when it is back.</p>'
+
+
+async def _own(channel: grpc.aio.Channel) -> None:
+    """Write something of each kind that forms change."""
+    old = gates_pb2.Gate(name="old", kind=gates_pb2.GATE_KIND_DROP, scope={"lambda": "*"})
+    await gates_pb2_grpc.GateServiceStub(channel).PutGate(gates_pb2.PutGateRequest(gate=old))
+    resources = limits_pb2.PutResourceRequest(resources=[{"name": "database", "capacity": 4}])
+    await limits_pb2_grpc.LimitServiceStub(channel).PutResource(resources)
+    pool = pools_pb2.Pool(name="gpus", lambdas=["mail.*"], maximum=3, driver="ours")
+    await pools_pb2_grpc.PoolServiceStub(channel).PutPools(pools_pb2.PutPoolsRequest(pools=[{"pool": pool}]))
 
 
 async def test_a_cell_that_is_not_there_is_refused(browser_of_cells: Browser) -> None:

@@ -99,11 +99,13 @@ class FrontendCalls:
         """Seconds, of a call and of the page that makes it."""
         self.missing_cells: set[str] = set()
         """Cells that some answer lacks."""
+        self.late_cells: set[str] = set()
+        """Cells that are away, and get some change when they are back."""
 
     def within(self, timeout: float) -> "FrontendCalls":
         """Return calls of the same person that wait less long, in seconds."""
         calls = FrontendCalls(self.stubs, self._token, timeout)
-        calls.missing_cells = self.missing_cells
+        calls.missing_cells, calls.late_cells = self.missing_cells, self.late_cells
         return calls
 
     async def __call__(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
@@ -115,5 +117,7 @@ class FrontendCalls:
         sent = method(request, metadata=self._metadata, timeout=self.timeout)
         answer = await sent
         if isinstance(sent, grpc.aio.Call):
-            self.missing_cells.update(missing_cells.read(await sent.trailing_metadata()))
+            metadata = await sent.trailing_metadata()
+            self.missing_cells.update(missing_cells.read(metadata))
+            self.late_cells.update(missing_cells.read(metadata, missing_cells.LATER))
         return answer

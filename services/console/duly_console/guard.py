@@ -247,10 +247,11 @@ class Guard:
             response = self._failed(request, of_call(error), page)
         except PageError as error:
             response = self._failed(request, error, page)
-        if known is not session or page.notice or (known.notice and not page.is_fragment):
+        is_told = bool(page.notice or page.warning)
+        if known is not session or is_told or ((known.notice or known.warning) and not page.is_fragment):
             # a fragment does not show the notice: the next page is to
-            notice = known.notice if page.is_fragment and not page.notice else page.notice
-            self.keep(response, replace(known, notice=notice))
+            next_ = known if page.is_fragment and not is_told else page
+            self.keep(response, replace(known, notice=next_.notice, warning=next_.warning))
         return response
 
     def _away(

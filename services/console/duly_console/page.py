@@ -55,6 +55,8 @@ class Page:
     """To attachments."""
     notice: str = ""
     """What the page that follows a redirect tells."""
+    warning: str = ""
+    """What it warns of."""
 
     @property
     def calls(self) -> FrontendCalls:
@@ -92,8 +94,9 @@ class Page:
         return local_path(self.form.get("back", "") or usual)
 
     def redirect(self, path: str, notice: str = "") -> Response:
-        """Send the browser to another page after a change, which tells what was done."""
+        """Send the browser to another page after a change, which tells what was done, and which cells get it later."""
         self.notice = notice
+        self.warning = _of_cells(self.calls.late_cells, missing_cells.LATER)
         return RedirectResponse(path, status_code=303)
 
     @property
@@ -129,7 +132,10 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "csrf": page.session.csrf if page else values.pop("csrf", ""),
         "mark": status_of(page.problems, page.viewer) if page else None,
         "notice": page.session.notice if page else "",
-        "missing": _missing(page.calls.missing_cells) if page else "",
+        "warning": page.session.warning or _of_cells(page.calls.late_cells, missing_cells.LATER)
+        if page
+        else "",
+        "missing": _of_cells(page.calls.missing_cells) if page else "",
         "path": page.request.url.path if page else "",
         "address": _address(page.request) if page else "",
         "follows": page is not None and may_follow(subject_of(page.request.url.path), page.viewer),
@@ -140,8 +146,9 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
     return templates.get_template(template).render(known | values)
 
 
-def _missing(cells: Collection[str]) -> str:
-    text = missing_cells.sentence(cells) if cells else ""
+def _of_cells(cells: Collection[str], key: str = missing_cells.METADATA) -> str:
+    """Return a sentence about cells that are away; empty: there are none."""
+    text = missing_cells.sentence(cells, key) if cells else ""
     return text[:1].upper() + text[1:]
 
 

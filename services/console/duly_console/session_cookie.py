@@ -41,6 +41,8 @@ class Session:
     """What an identity provider takes for a newer token; empty: nothing."""
     expires_at: int = 0
     """When the token of an identity provider expires, in seconds since 1970; 0: it is a token that was pasted."""
+    warning: str = ""
+    """What the next page warns of, once."""
 
     @classmethod
     def new(cls, token: str = "") -> "Session":
@@ -96,9 +98,11 @@ class SessionCookies:
         }
         if session.is_of_provider:
             said |= {"r": session.refresh, "e": session.expires_at}
+        if session.warning:
+            said["w"] = session.warning[:_LONGEST_NOTICE]
         value = self._encrypted(said)
         # a notice is no reason to lose the session
-        return value if len(value) <= cookie_parts.LONGEST else self._encrypted(said | {"n": ""})
+        return value if len(value) <= cookie_parts.LONGEST else self._encrypted(said | {"n": "", "w": ""})
 
     def _encrypted(self, said: Mapping[str, object]) -> str:
         return self.keys.encrypt(json.dumps(said).encode()).decode()
@@ -111,7 +115,15 @@ class SessionCookies:
         """Return the session; None: it has lasted too long, or the cookie is not ours."""
         try:
             said = json.loads(self.keys.decrypt(value.encode()))
-            session = Session(said["c"], said["t"], said["n"], said["s"], said.get("r", ""), said.get("e", 0))
+            session = Session(
+                said["c"],
+                said["t"],
+                said["n"],
+                said["s"],
+                said.get("r", ""),
+                said.get("e", 0),
+                said.get("w", ""),
+            )
         except (
             InvalidToken,
             UnicodeEncodeError,
