@@ -270,6 +270,19 @@ async def test_a_cell_that_was_restored_from_a_backup_is_reported(
     assert (line["cell"], line["version"], line["before"]) == ("b", 1, 2)
 
 
+async def test_a_cell_that_was_taken_out_is_no_problem_and_is_not_written_to(
+    two_cells: TwoCells, follower: DirectoryFollower
+) -> None:
+    smaller = replace(two_cells.directory, version=2, namespaces={}).without_cell("b")
+    assert two_cells.write("a", smaller, before=1)
+    with capture_logs() as lines:
+        await follower.run_once()
+        await follower.run_once()
+    assert [line["event"] for line in lines] == ["directory of cells changed"]
+    assert follower.looks.keys() == {"a"}
+    assert two_cells.copy("b") == StoredDirectory(two_cells.directory, "b", fenced=False)
+
+
 async def test_while_a_cell_moves_the_directory_is_read_often_and_a_refused_write_has_it_read_at_once(
     two_cells: TwoCells, follower: DirectoryFollower
 ) -> None:

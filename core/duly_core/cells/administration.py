@@ -41,13 +41,23 @@ _NO_DIRECTORY = (
     "the store of cell {name} has no directory: run `duly cells add {name}` again, or, if the store was restored from a backup, "
     "restore one of after it became a cell"
 )
-_NOT_EMPTY = "namespaces do not move. Give one to a cell before it is used, or move the cell"
+_USED = sorted({*GUARDED, "task"})
+"""Tables whose rows belong to a namespace for good."""
+_WORDS = {
+    "graph_node": "nodes of graphs",
+    "lambda_declaration": "lambdas",
+    "lambda_ramp": "ramps",
+    "start_objective": "objectives",
+    "task_assoc": "tasks",
+    "time_table": "time tables",
+}
+"""What a table has; others are called like it."""
 _HELD = {
     "breaker": "breakers do not move. Delete them (`duly breakers delete`), and set them after it",
     "start_objective": "objectives do not move. Remove them (`duly slo reset`), and set them after it",
     "gate": "gates do not move. Delete them (`duly gates delete`), and set them after it",
 }
-"""Tables beside the guarded ones whose rows are of one namespace, and what to do about them."""
+"""Tables beside these whose rows are of one namespace, and what to do about them."""
 _AGAIN = timedelta(milliseconds=200)
 _TABLE_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
 """Callers of the cell stand behind the lock: it gives up, and is tried again."""
@@ -344,9 +354,24 @@ class Administration:
             DirectoryError: there is none, namespaces live in it, a cell does not answer, or it is being moved.
         """
         with self._changing(but_for=[name] if is_gone else []) as (found, sides):
+            self._check_no_namespaces(found.directory, name, is_gone=is_gone)
             directory = found.directory.without_cell(name)
             self._write({each: side for each, side in sides.items() if each != name}, directory)
             return directory
+
+    def _check_no_namespaces(self, directory: Directory, name: str, *, is_gone: bool) -> None:
+        living = sorted(namespace for namespace, cell in directory.namespaces.items() if cell == name)
+        if not living:
+            return
+        if is_gone:
+            what = f"restore it from a backup, and say where it is: `duly cells set {name} --at ADDRESS`"
+        else:
+            what = (
+                f"give those that were never used to another cell (`duly cells assign {living[0]} {directory.default_cell}`). One that is used "
+                f"does not move: to empty its Postgres, move the cell (`duly cells move {name} --to ADDRESS`)"
+            )
+        more = f" and {len(living) - 5} more" if len(living) > 5 else ""
+        raise DirectoryError(f"cell {name} has namespaces: {', '.join(living[:5])}{more}: {what}")
 
     def set_address(
         self, names: Collection[str], address: str, *, or_not_made_yet: bool = False
@@ -427,17 +452,22 @@ class Administration:
         _guard(side)
 
     def _give_away(self, owner: Side, namespace: str, directory: Directory, before: str) -> None:
-        tables = sorted({*GUARDED, *_HELD, "task"})
+        tables = sorted([*_USED, *_HELD])
         owner.run(
             sql.SQL("lock table {} in share row exclusive mode").format(
                 sql.SQL(", ").join(map(owner.table, tables))
             )
         )
-        for table in tables:
+        for table in _USED:
             if _has_rows(owner, table, namespace):
-                fix = _HELD.get(table, _NOT_EMPTY)
                 raise DirectoryError(
-                    f"namespace {namespace} has rows in table {table} of cell {before}: {fix}"
+                    f"namespace {namespace} has {_WORDS.get(table, f'{table}s')} in cell {before}: a namespace does not move once it is used. Use a new namespace, or "
+                    f"move the whole cell to another Postgres: `duly cells move {before} --to ADDRESS`"
+                )
+        for table, fix in _HELD.items():
+            if _has_rows(owner, table, namespace):
+                raise DirectoryError(
+                    f"namespace {namespace} has {_WORDS.get(table, f'{table}s')} in cell {before}: {fix}"
                 )
         forward(owner, directory)
 

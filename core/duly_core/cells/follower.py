@@ -192,6 +192,8 @@ class DirectoryFollower:
             self._report_restored(looks)
             looks = self._newest_of(looks)
             directory = self.now
+            # what the newest one lacks was taken out: its store keeps an older copy, and gets no other
+            looks = {name: look for name, look in looks.items() if name in directory.cells}
             if self._spreads:
                 behind = [name for name, look in looks.items() if _is_behind(look, directory)]
                 await asyncio.gather(*(self._spread(name, looks) for name in behind))
