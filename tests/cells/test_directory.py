@@ -60,6 +60,14 @@ def test_a_namespace_is_not_given_to_a_cell_that_does_not_exist_nor_is_the_defau
         DIRECTORY.with_namespace("", "b")
 
 
+@pytest.mark.parametrize("namespace", ["a/b", "mail/", "mail@2", "Mail", "default", "mail *"])
+def test_a_namespace_in_which_no_lambda_can_be_is_refused(namespace: str) -> None:
+    with pytest.raises(
+        DirectoryError, match=r"no lambda can be in .*: a namespace is what stands before '/'"
+    ):
+        DIRECTORY.with_namespace(namespace, "b")
+
+
 def test_the_newest_version_holds_and_an_older_one_never_replaces_what_is_known() -> None:
     newer = DIRECTORY.with_namespace("sort", "b")
     assert newest([DIRECTORY, newer, DIRECTORY]) == newer

@@ -8,7 +8,7 @@ import pytest
 
 import duly
 from duly.transport.partial_answers import warn_of
-from duly_cli.startup.partial_answers import say_what_is_missing
+from duly_cli.startup.partial_answers import not_shown, say_what_is_missing
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_wire import missing_cells
 from duly_wire.v1 import registry_pb2, registry_pb2_grpc
@@ -48,6 +48,22 @@ def test_commands_write_one_line_to_stderr_however_often_they_ask(
             warn_of([("duly-cells-missing", "b,c")])
     written = capsys.readouterr()
     assert (written.out, written.err) == ("", "duly: not shown: cells b and c, which do not answer\n")
+
+
+def test_a_command_says_nothing_of_what_it_looks_up_for_itself_and_all_of_what_it_changes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        say_what_is_missing()
+        with not_shown():
+            warn_of([("duly-cells-missing", "b")])
+            warn_of([("duly-cells-later", "b")])
+        warn_of([("duly-cells-missing", "c")])
+    assert capsys.readouterr().err.splitlines() == [
+        "duly: not written yet: cell b, which does not answer, and gets it when it is back",
+        "duly: not shown: cell c, which does not answer",
+    ]
 
 
 @pytest.mark.parametrize("metadata", [None, [], [("duly-cells-missing-bin", b"b")], [("other", "b")]])

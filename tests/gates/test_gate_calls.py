@@ -192,6 +192,8 @@ async def test_the_shell_pauses_and_resumes_a_lambda_by_a_gate_that_it_shows(run
     shown = await run_duly("gates", "show", name)
     resumed = await run_duly("resume", LAMBDA)
     again = await run_duly("resume", LAMBDA)
+    every = await run_duly("pause", "*")
+    await run_duly("resume", "*")
     await client.put_gate(name, duly.GateKind.PAUSE, LAMBDA, collection="sale")
     taken = await run_duly("pause", LAMBDA)
     await client.delete_gate(name)
@@ -199,6 +201,8 @@ async def test_the_shell_pauses_and_resumes_a_lambda_by_a_gate_that_it_shows(run
     assert (paused.exit_code, paused.stderr) == (0, "")
     (until,) = re.findall(r"paused (until \S+ .*) by the gate", paused.stdout)
     assert until in kept.stdout
+    assert f"`duly resume {LAMBDA}` removes it" in paused.stdout
+    assert "`duly resume '*'` removes it" in every.stdout
     assert taken.exit_code == 2
     assert "does something else" in " ".join(taken.stderr.split())
     facts = dict(line.strip().split("  ", 1) for line in shown.stdout.splitlines())

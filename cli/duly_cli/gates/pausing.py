@@ -1,5 +1,6 @@
 """`duly pause` and `duly resume`: the gate that holds a whole lambda, without a name to think of."""
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import UnknownNameError
 from duly_cli.startup.option_values import given, invalid
+from duly_cli.startup.partial_answers import not_shown
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
 from duly_wire.gate_names import BREAKER, usual_name
 
@@ -52,9 +54,8 @@ def pause(
             owner=user_name(),
         )
         until_text = f"until {moment_text(gate.expires_at)}" if gate.expires_at else "without an end"
-        say(
-            f"{gate.lambda_name}: paused {until_text} by the gate {gate.name}; `duly resume {lambda_name}` removes it"
-        )
+        undo = shlex.join(["duly", "resume", lambda_name])  # a shell would take `*` for files
+        say(f"{gate.lambda_name}: paused {until_text} by the gate {gate.name}; `{undo}` removes it")
         warn_of_unknown(client, lambda_name)
 
 
@@ -77,7 +78,8 @@ def _check_free(client: "duly.Client", name: str, lambda_name: str) -> None:
     Raises:
         typer.BadParameter: there is such a gate.
     """
-    there = next((each for each in client.gates() if each.name == name), None)
+    with not_shown():  # a gate in a cell that is away is looked up by the call that sets this one
+        there = next((each for each in client.gates() if each.name == name), None)
     if there is None or _pauses_all(there, lambda_name):
         return
     is_part = there.collection or there.priority or there.session

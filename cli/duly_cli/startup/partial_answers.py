@@ -1,6 +1,8 @@
 """Says on stderr which cells an answer lacks. A command ends as without: what it shows is right."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from duly_cli.output.safe_text import say
@@ -23,3 +25,11 @@ def say_what_is_missing() -> None:
 
     warnings.filterwarnings("always", message="not (shown|written yet): cell")
     warnings.showwarning = show
+
+
+@contextmanager
+def not_shown() -> Iterator[None]:
+    """Say nothing of cells that an answer lacks which nobody is shown: that a change reaches them later is said."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="not shown: cell")
+        yield

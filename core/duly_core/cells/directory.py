@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from duly_core.errors import DulyError
-from duly_core.lambdas.names import namespace_of
+from duly_core.lambdas.names import LAMBDA_NAME, NAMESPACE_MARK, namespace_of
 from duly_core.postgres.settings import SCHEMA_NAME
 
 CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -105,11 +105,15 @@ class Directory:
         """Return the next version, in which a namespace lives in a cell.
 
         Raises:
-            DirectoryError: there is no such cell, or it is the default namespace.
+            DirectoryError: there is no such cell, it is the default namespace, or no lambda can be in it.
         """
         self._check_cell(cell)
         if not namespace:
             raise DirectoryError(f"the default namespace lives in the default cell, {self.default_cell}")
+        if not LAMBDA_NAME.fullmatch(f"{namespace}{NAMESPACE_MARK}a"):
+            raise DirectoryError(
+                f"no lambda can be in {namespace!r}: a namespace is what stands before '/' in names of lambdas, such as mail of mail/send"
+            )
         return replace(self, version=self.version + 1, namespaces={**self.namespaces, namespace: cell})
 
     def _check_cell(self, name: str) -> None:
