@@ -258,6 +258,63 @@ def test_a_gate_on_all_lambdas_is_one_problem_of_all_cells_and_gates_of_one_name
     assert {each.fingerprint: list(each.cells) for each in whole.problems} == {"1": ["a", "b"], "3": ["c"]}
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, True),
+        ({"kinds": [20]}, True),
+        ({"kinds": [1]}, False),
+        ({"lambda": "plain"}, False),
+        ({"host": "h"}, False),
+    ],
+)
+def test_a_cell_that_does_not_answer_is_a_problem_before_a_board_has_found_it(
+    asked: dict[str, Any], told: bool
+) -> None:
+    healthy = problems_pb2.ListProblemsResponse(status=problems_pb2.PROBLEM_STATUS_HEALTHY)
+    healthy.as_of.FromSeconds(1_000)
+    healthy.age.FromSeconds(24)
+    request = problems_pb2.ListProblemsRequest(**asked)
+
+    board = merge("/duly.v1.ProblemService/ListProblems", request, {"a": healthy}, ["a", "b"])
+
+    assert [(each.subject, each.kind, each.since_at.seconds) for each in board.problems] == (
+        [("b", problems_pb2.PROBLEM_KIND_CELL_AWAY, 1_024)] if told else []
+    )
+    assert board.problem_count == told
+    assert board.status == (
+        problems_pb2.PROBLEM_STATUS_PROBLEMS if told else problems_pb2.PROBLEM_STATUS_HEALTHY
+    )
+
+
+def test_a_cell_that_does_not_answer_is_one_problem_after_a_board_has_found_it() -> None:
+    found = problems_pb2.ListProblemsResponse(problem_count=1)
+    found.as_of.FromSeconds(1_000)
+    found.age.FromSeconds(3)
+    found.problems.add(kind=problems_pb2.PROBLEM_KIND_CELL_AWAY, subject="b", severity=3)
+
+    request = problems_pb2.ListProblemsRequest()
+    board = merge("/duly.v1.ProblemService/ListProblems", request, {"a": found}, ["a", "b"])
+
+    assert [(each.subject, each.HasField("since_at")) for each in board.problems] == [("b", False)]
+    assert board.problem_count == 1
+
+
+def test_a_gate_that_was_copied_to_a_cell_is_as_old_as_the_first_and_one_that_was_changed_is_not() -> None:
+    def gate(at: int, reason: str) -> gates_pb2.ListGatesResponse:
+        answer = gates_pb2.ListGatesResponse()
+        answer.gates.add(name="stop", scope={"lambda": "*"}, reason=reason).created_at.FromSeconds(at)
+        return answer
+
+    def listed(*answers: gates_pb2.ListGatesResponse) -> tuple[int, str]:
+        by_cell = dict(zip("abc", answers, strict=False))
+        (row,) = merge("/duly.v1.GateService/ListGates", gates_pb2.ListGatesRequest(), by_cell).gates
+        return row.created_at.seconds, row.reason
+
+    assert listed(gate(5, "x"), gate(90, "x")) == (5, "x")
+    assert listed(gate(5, "y"), gate(80, "x"), gate(90, "x")) == (80, "x")
+
+
 def test_slots_of_hosts_that_report_to_each_cell_are_counted_once() -> None:
     answers = {cell: inspection_pb2.GetTrendsResponse() for cell in ("a", "b")}
     for cell, answer in answers.items():

@@ -68,9 +68,20 @@ def resources(rows: Sequence[Any]) -> Any:
 def gates(rows: Sequence[Any]) -> Any:
     """Return one gate: as it was set last, with the cells that have it and the tasks that it parks in all of them."""
     gate = deepcopy(latest(rows, "created_at"))
+    # a cell that was added, or was away, has a copy: it is in force since the first
+    alike = [row for row in rows if _without_times(row) == _without_times(gate)]
+    gate.created_at.CopyFrom(min((row.created_at for row in alike), key=instant))
     gate.parked = sum(row.parked for row in rows)
     gate.cells[:] = cells(rows)
     return gate
+
+
+def _without_times(gate: Any) -> Any:
+    """Return what a gate is, without what differs between the cells that have it."""
+    same = deepcopy(gate)
+    for field in ("created_at", "parked", "cells"):
+        same.ClearField(field)
+    return same
 
 
 def calendars(rows: Sequence[Any]) -> Any:

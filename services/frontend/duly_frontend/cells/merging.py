@@ -72,7 +72,9 @@ def _without_cell(request: Any) -> Any:
     return asked
 
 
-def _nothing_of_cells(_answer: Any, _answers: Mapping[str, Any], _cells: Sequence[str]) -> None:
+def _nothing_of_cells(
+    _request: Any, _answer: Any, _answers: Mapping[str, Any], _cells: Sequence[str]
+) -> None:
     """Say nothing of the cells themselves."""
 
 
@@ -81,15 +83,15 @@ class _Whole:
     """Every cell is asked the same, and answers all that it has."""
 
     make: Callable[[Any, Mapping[str, Any]], Any]
-    finish: Callable[[Any, Mapping[str, Any], Sequence[str]], None] = _nothing_of_cells
-    """Says how the cells stand, of the answer, those of the cells, and the names of all."""
+    finish: Callable[[Any, Any, Mapping[str, Any], Sequence[str]], None] = _nothing_of_cells
+    """Says how the cells stand, of the request, the answer, those of the cells, and the names of all."""
 
     def requests(self, request: Any, cells: Sequence[str]) -> dict[str, Any]:
         return dict.fromkeys(cells, request)
 
     def merge(self, request: Any, answers: Mapping[str, Any], cells: Sequence[str]) -> Any:
         whole = self.make(request, answers)
-        self.finish(whole, answers, cells)
+        self.finish(request, whole, answers, cells)
         return whole
 
 

@@ -5,11 +5,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from duly_core.problems.kinds import CAUSES_FIRST, Kind
+from duly_core.problems.kinds import CAUSES_FIRST, Kind, Severity
 from duly_core.problems.problem import fingerprint_of
+from duly_core.problems.problem import found as problem_of
 from duly_frontend.cells.joining import cells as cells_of
 from duly_frontend.cells.joining import gates, instant, newest_report
-from duly_wire.time_conversion import to_duration, to_timedelta
+from duly_frontend.problems.wire import problem_to_wire
+from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta
 from duly_wire.v1 import (
     fleet_pb2,
     gates_pb2,
@@ -232,8 +234,11 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
     return board
 
 
-def note_cells(board: Any, answers: Mapping[str, Any], cells: Collection[str]) -> None:
-    """Say how each cell stands: one whose store does not answer, or that did not answer itself, is away."""
+def note_cells(request: Any, board: Any, answers: Mapping[str, Any], cells: Collection[str]) -> None:
+    """Say how each cell stands: one whose store does not answer, or that did not answer itself, is away.
+
+    The boards of others may not have found that yet. As a whole it is a problem at once.
+    """
     for name in sorted(cells):
         answer = answers.get(name)
         if answer is None:
@@ -247,6 +252,34 @@ def note_cells(board: Any, answers: Mapping[str, Any], cells: Collection[str]) -
             problem_count=max(0, answer.problem_count - of_others),
             age=answer.age if answer.HasField("age") else None,
         )
+    is_narrowed = (
+        getattr(request, "lambda") or request.host or (request.kinds and _CELL_AWAY not in request.kinds)
+    )
+    if not is_narrowed and board.HasField("age"):
+        told = {each.subject for each in board.problems if each.kind == _CELL_AWAY}
+        for name in (each.name for each in board.cells if not each.is_answering):
+            if name not in told:
+                _add_cell_away(board, name)
+
+
+def _add_cell_away(board: Any, cell: str) -> None:
+    """Add that a cell has just stopped answering; what lives in it is not known here."""
+    now = to_datetime(board.as_of) + to_timedelta(board.age)
+    away = problem_to_wire(
+        problem_of(
+            Kind.CELL_AWAY,
+            Severity.CRITICAL,
+            now,
+            cell,
+            error=f"cell {cell} does not answer",
+            namespaces="its namespaces",
+        ),
+        now,
+    )
+    away.cells[:] = [cell]
+    board.problems.insert(0, away)
+    board.problem_count += 1
+    board.status = problems_pb2.PROBLEM_STATUS_PROBLEMS
 
 
 def _of_cell(problem: Any, cell: str) -> Any:
