@@ -189,6 +189,55 @@ async def test_a_process_whose_own_cell_is_away_reads_the_directory_at_a_seed(
     assert follower.own_cell == "a"
 
 
+async def _refusal(settings: StoreSettings, stop: asyncio.Event) -> str:
+    follower = DirectoryFollower(settings)
+    assert not await follower.is_sole(timedelta(seconds=20))
+    with pytest.raises(SettingsError) as refused:
+        await follower.first(stop)
+    return str(refused.value)
+
+
+async def _is_sole(settings: StoreSettings, stop: asyncio.Event) -> bool:
+    follower = DirectoryFollower(settings)
+    return await follower.is_sole(timedelta(seconds=20)) and await follower.first(stop) is None
+
+
+async def test_a_cell_that_was_emptied_is_no_sole_store(two_cells: TwoCells, stop: asyncio.Event) -> None:
+    two_cells.guard("b")
+    with psycopg.connect(two_cells.dsn("b")) as connection:
+        connection.execute("delete from cell_directory")
+
+    message = await _refusal(two_cells.settings("b"), stop)
+
+    assert "have the guards of a cell" in message
+    assert "restore it from a backup" in message
+
+
+@pytest.mark.parametrize("user", ["", HSC])
+async def test_a_cell_whose_schema_was_dropped_is_no_sole_store_by_the_directory_of_another_schema(
+    two_cells: TwoCells, stop: asyncio.Event, user: str
+) -> None:
+    where = two_cells.directory.cells["a"].address
+    assert two_cells.write("a", two_cells.directory.with_cell(Cell("b", where, "duly_b")), before=1)
+    dsn = dsn_as(two_cells.dsn("a"), user) if user else two_cells.dsn("a")
+
+    message = await _refusal(StoreSettings(dsn=dsn, schema_name="duly_b"), stop)
+
+    assert "by the directory in schema public of the same database it is cell b" in message
+    assert await _is_sole(StoreSettings(dsn=dsn, schema_name="duly_c"), stop)
+
+
+async def test_the_directory_of_another_owner_says_nothing_of_a_store(
+    two_cells: TwoCells, stop: asyncio.Event
+) -> None:
+    where = two_cells.directory.cells["a"].address
+    assert two_cells.write("a", two_cells.directory.with_cell(Cell("b", where, "duly_b")), before=1)
+    with psycopg.connect(two_cells.dsn("a")) as connection:
+        connection.execute(f"alter table cell_directory owner to {HSC}".encode())
+
+    assert await _is_sole(StoreSettings(dsn=two_cells.dsn("a"), schema_name="duly_b"), stop)
+
+
 @pytest.mark.parametrize("configured", [{"seeds": [AWAY]}, {"serve": ["a"]}])
 async def test_a_store_without_a_directory_is_no_sole_store_where_settings_say_that_there_are_cells(
     store: Store, stop: asyncio.Event, configured: dict[str, list[str]]

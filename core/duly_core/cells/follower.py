@@ -125,7 +125,7 @@ class DirectoryFollower:
             return False
         try:
             async with asyncio.timeout(within.total_seconds()):
-                return await _read_at(self._own) is None
+                return await _read_at(self._own) is None and not await self._sign_of_a_cell()
         except (StoreUnavailableError, TimeoutError):
             return False
 
@@ -137,12 +137,14 @@ class DirectoryFollower:
         `refuse` is awaited when neither answers: the process then refuses calls, rather than connections.
 
         Raises:
-            SettingsError: an address is none, a right is missing, or the settings say that there are cells and no directory is found.
+            SettingsError: an address is none, a right is missing, or the settings or the database say that there are cells and no
+                directory is found.
         """
         failures = 0
         while not stop.is_set():
             try:
                 found = await _read_at(self._own)
+                sign = "" if found is not None or self._is_of_cells else await self._sign_of_a_cell()
             except _RefusedError as error:
                 raise SettingsError(
                     f"the user of store.dsn may not read the directory of cells: {error}; run `duly migrate --roles`, and grant the "
@@ -160,6 +162,12 @@ class DirectoryFollower:
                 continue
             if found is None and self._is_of_cells:
                 return await self._without_own_directory()
+            if sign:
+                raise SettingsError(
+                    f"the store at {describe(self._own.dsn)}, schema {self._own_schema}, has no directory of cells, and {sign}. As a sole "
+                    "store it would take tasks of all namespaces: restore it from a backup, or correct store.dsn and store.schema_name. To "
+                    "start with the other cells meanwhile, set cells.seeds to one of them"
+                )
             if found is None:
                 return None
             self.own_cell = found.own
@@ -167,6 +175,25 @@ class DirectoryFollower:
             await self.run_once()
             return self.now
         return None
+
+    async def _sign_of_a_cell(self) -> str:
+        """Return what says that the own store, which has no directory, was a cell; empty: nothing does.
+
+        Raises:
+            StoreUnavailableError: it does not answer.
+        """
+        async with _connection(self._own) as connection:
+            has_guards, others = await copies.signs_on(connection)
+        if has_guards:
+            return "its tables have the guards of a cell (triggers duly_cell_guard): it was emptied. Drop them if it is to be a sole store"
+        for schema, directory in others.items():
+            if cell := self._cell_at_own_place(directory):
+                return f"by the directory in schema {schema} of the same database it is cell {cell}: it was emptied, or dropped"
+        return ""
+
+    @property
+    def _own_schema(self) -> str:
+        return self._own.schema_name or "public"
 
     async def _without_own_directory(self) -> Directory | None:
         """Return the directory of a seed: a store that has lost its own is no sole store, which would take tasks of all namespaces."""
@@ -299,13 +326,13 @@ class DirectoryFollower:
             if found is not None:
                 self.now = found.directory
                 await self.run_once()
-                self.own_cell = self._cell_at_own_place()
+                self.own_cell = self._cell_at_own_place(found.directory)
                 return True
         return False
 
-    def _cell_at_own_place(self) -> str:
-        cells = self.now.cells.values() if self.now else ()
-        own = place_of(self._own.dsn), self._own.schema_name or "public"
+    def _cell_at_own_place(self, directory: Directory) -> str:
+        own = place_of(self._own.dsn), self._own_schema
+        cells = directory.cells.values()
         return next((cell.name for cell in cells if (place_of(cell.address), cell.schema) == own), "")
 
 

@@ -1,6 +1,7 @@
 """Keep a copy of the directory in a store: read it, and write the next version of it."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,8 @@ from duly_core.postgres.statements import load
 
 CELLS = load("cells/cells.sql")
 _READ = CELLS["read_directory"].sql.encode()
+_SIGNS = CELLS["signs_of_a_cell"].sql.encode()
+_LOOK_INTO = CELLS["look_into_schema"].sql.encode()
 _LOCK = CELLS["lock_directory"].sql.encode()
 _BEGIN = CELLS["begin_directory"].sql.encode()
 _WRITE = CELLS["write_directory"].sql.encode()
@@ -56,6 +59,26 @@ async def read_on(connection: AsyncConnection[TupleRow]) -> StoredDirectory | No
     except psycopg.errors.UndefinedTable:  # none yet, or of an older release
         return None
     return _stored(rows)
+
+
+async def signs_on(connection: AsyncConnection[TupleRow]) -> tuple[bool, dict[str, Directory]]:
+    """Look for what says that a store without a directory was a cell.
+
+    Returns whether it has guards, and the directories of other schemas of its database, as far as this user may read them.
+
+    Raises:
+        psycopg.Error: Postgres did not do it.
+    """
+    ((has_guards, schemas),) = await (await connection.execute(_SIGNS)).fetchall()
+    found = {}
+    for schema in schemas:
+        with suppress(psycopg.ProgrammingError):  # of an older release, or partly not for this user
+            async with connection.transaction():
+                await connection.execute(_LOOK_INTO, {"schema": schema})
+                copy = await read_on(connection)
+            if copy is not None:
+                found[schema] = copy.directory
+    return has_guards, found
 
 
 def read_now(connection: Connection[TupleRow]) -> StoredDirectory | None:
