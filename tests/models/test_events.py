@@ -197,13 +197,19 @@ class EventMachine(RuleBasedStateMachine):
         wait = EventWait(name, (key,), needs_all=False, timeout=LEASE, refused=(RefusedEvent(key, "why"),))
         token = self._bytes() if forged else self.claims[task_id].token
         result = Result(task_id, token, Outcome.WAIT_FOR_EVENT, event_wait=wait)
+        before = self._stored(task_id)
         for verdict in [Applied.APPLIED] + [Applied.ALREADY_APPLIED] * repeated:
             written = self.world.run(set_results(self.world.store, [result]))
             assert written.verdicts == [Applied.LOST if forged else verdict]
-        if not forged:
+        if forged:
+            assert self._stored(task_id) == before
+        else:
             rest = [each for each in task.received if each[1] != key or each[0] not in ("", name)]
             task.received = [("", key, b""), *rest]
             self._wait(task, wait._replace(timeout=task.until[name, key] - self.now))
+
+    def _stored(self, task_id: TaskId) -> list[tuple[object, ...]]:
+        return self.world.execute("select received from task where task_id = %s", [UUID(bytes=task_id)])
 
     def _wait(self, task: ModelTask, asked: EventWait) -> None:
         wait = Waiting(asked.name, [*asked.keys], asked.needs_all, self.now + asked.timeout)

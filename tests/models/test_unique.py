@@ -1,7 +1,7 @@
 """Unique keys in the store, whatever is asked, in whatever order: each answer is that of a model, and no key has two tasks that wait."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -38,7 +38,7 @@ from duly_core.tasks.task import (
 from duly_core.tasks.unique import schedule_unique
 from duly_wire.enums import FailureKind, HeldWhile, OnConflict, Outcome, Priority
 from duly_wire.ids import TaskId
-from tests.models.world import EPOCH, World
+from tests.models.world import EPOCH, Row, World
 
 EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "10"))
 FAST = EXAMPLES < 1000
@@ -84,6 +84,7 @@ class UniqueMachine(RuleBasedStateMachine):
         self.payloads: dict[TaskId, bytes] = {}
         self.sent: dict[TaskId, tuple[NewTask, Scheduled]] = {}
         self.claimed: dict[TaskId, ClaimedTask] = {}
+        self.has_failed = False
         policy = LambdaPolicy(LAMBDA, max_attempts=100, max_crashes=100)
         self.world.run(lambdas.register(self.world.store, [policy]))
 
@@ -168,6 +169,7 @@ class UniqueMachine(RuleBasedStateMachine):
         kind = None if outcome is Outcome.SUCCESS else FailureKind.CALLBACK
         result = Result(task.task_id, task.token, outcome, failure_kind=kind, retry_after=SECOND)
         self.world.run(set_results(self.world.store, [result]))
+        self.has_failed |= outcome is Outcome.FATAL_FAILURE
 
     @rule(number=PICKS)
     def cancel(self, number: int) -> None:
@@ -175,18 +177,17 @@ class UniqueMachine(RuleBasedStateMachine):
         if live:
             self.world.run(tasks.cancel_tasks(self.world.store, [live[number % len(live)]]))
 
-    @rule(number=PICKS)
-    def redrive(self, number: int) -> None:
-        dead = sorted(self.world.dead_letters())
+    @precondition(lambda self: self.has_failed)
+    @rule(number=PICKS, prefers_taken=st.booleans())
+    def redrive(self, number: int, *, prefers_taken: bool) -> None:
+        """`prefers_taken`: one whose key another task has meanwhile."""
+        rows = self.world.rows()
+        dead = [(task_id, *self._holder(task_id, rows)) for task_id in sorted(self.world.dead_letters())]
+        if prefers_taken:
+            dead = [each for each in dead if each[-1]] or dead
         if not dead:
             return
-        task_id = dead[number % len(dead)]
-        (key,) = {
-            task.unique.key for task, _ in self.sent.values() if task.task_id == task_id and task.unique
-        }
-        rows = self.world.rows()
-        other = self.held[key].task_id
-        is_taken = other != task_id and rows[other].status not in FINAL
+        task_id, key, other, is_taken = dead[number % len(dead)]
 
         answer = self.world.run(dead_letters.redrive(self.world.store, [task_id]))[task_id]
 
@@ -195,6 +196,14 @@ class UniqueMachine(RuleBasedStateMachine):
         else:
             assert answer.verdict is dead_letters.Verdict.REDRIVEN
             self.held[key] = Held(task_id, self.now)
+
+    def _holder(self, task_id: TaskId, rows: Mapping[TaskId, Row]) -> tuple[str, TaskId, bool]:
+        """Return the key of a task, who had it last, and whether that is another task that lives."""
+        (key,) = {
+            task.unique.key for task, _ in self.sent.values() if task.task_id == task_id and task.unique
+        }
+        other = self.held[key].task_id
+        return key, other, other != task_id and rows[other].status not in FINAL
 
     @rule(seconds=st.integers(1, 8))
     def time_passes(self, seconds: int) -> None:
