@@ -530,6 +530,8 @@ async def test_changes_while_a_cell_is_away_are_done_said_and_brought_when_it_is
     assert set(await _differ(routed_cells)) == {"grants", "tokens", "settings", "resources", "gates", "pools"}
     await routed_cells.lines[away].restore()
     await until(lambda: asyncio.run(_equal(routed_cells)))
+    for cell in routed_cells.dsns:
+        await until(lambda cell=cell: SETTLED in asyncio.run(_noted(routed_cells, cell)))
 
 
 async def _noted(cells: RoutedCells, cell: str) -> list[tuple[str, str]]:

@@ -90,9 +90,13 @@ async def settle(stores: Mapping[str, Store], version: int) -> bool:
         Whether it was said in each cell, or is known there. A cell that does not answer holds it up.
     """
     try:
-        looks = {cell: await _moments(store) for cell, store in stores.items()}
+        return await _settle(stores, version)
     except (StoreUnavailableError, psycopg.errors.UndefinedTable):
         return False
+
+
+async def _settle(stores: Mapping[str, Store], version: int) -> bool:
+    looks = {cell: await _moments(store) for cell, store in stores.items()}
     moments = [moments[SETTLED] for moments in looks.values() if SETTLED in moments]
     until = max([*moments, *_settled(_unsettled(looks).values())], default=None)
     if until is None:
