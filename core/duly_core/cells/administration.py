@@ -43,6 +43,10 @@ _NO_DIRECTORY = (
 )
 _USED = sorted({*GUARDED, "task"})
 """Tables whose rows belong to a namespace for good."""
+_WHAT_HELPS = (
+    "Start its Postgres, or say where it is now: `duly cells set {name} --at ADDRESS`. If it never comes back and no namespace lives in it: "
+    "`duly cells remove {name} --is-gone`"
+)
 _WORDS = {
     "graph_node": "nodes of graphs",
     "lambda_declaration": "lambdas",
@@ -126,7 +130,7 @@ class Cells:
 def _problems_of(state: CellState, directory: Directory) -> list[str]:
     name, copy = state.cell.name, state.copy
     if state.away:
-        return [f"cell {name} does not answer: {state.away}"]
+        return [f"cell {name} does not answer: {state.away}. {_WHAT_HELPS.format(name=name)}"]
     if copy is None:
         return [_NO_DIRECTORY.format(name=name)]
     problems = []
@@ -543,7 +547,9 @@ def _check_is_there(side: Side, copy: StoredDirectory | None, name: str, directo
 def _check_changeable(state: CellState) -> None:
     name = state.cell.name
     if state.away:
-        raise DirectoryError(f"cell {name} does not answer, and a change needs all cells: {state.away}")
+        raise DirectoryError(
+            f"cell {name} does not answer, and a change needs all cells: {state.away}. {_WHAT_HELPS.format(name=name)}"
+        )
     if state.copy is not None and state.copy.fenced:
         raise DirectoryError(
             f"cell {name} is fenced: complete its move with `duly cells move {name}`, or give it up with --abort"

@@ -63,7 +63,7 @@ class NothingWrittenError(StoreUnavailableError):
             f"no cell answers ({names}): nothing was written"
             if may_wait
             else f"cell {names} does not answer: this is written to all cells at once, and nothing was written. Start its Postgres, say where "
-            f"it is now (duly cells set {cells[0]} --at ADDRESS), or take a cell without namespaces out (duly cells remove {cells[0]})"
+            f"it is now (duly cells set {cells[0]} --at ADDRESS), or take a cell without namespaces out (duly cells remove {cells[0]} --is-gone)"
         )
 
 
