@@ -5,6 +5,16 @@ select objective.lambda, objective.share, objective.start_within, objective.chan
 from start_objective as objective
 order by objective.lambda;
 
+-- name: owner_of_objective
+select directory.own_cell, owner.cell, directory.version
+from cell_directory as directory
+cross join lateral (
+    select coalesce(
+        (select listed.cell from cell_namespace as listed where listed.namespace = %(namespace)s::text), directory.default_cell
+    ) as cell
+) as owner
+where owner.cell <> directory.own_cell;
+
 -- name: put_objective
 insert into start_objective as objective (lambda, share, start_within, changed_at)
 values (%(pattern)b::text, %(share)b::float8, %(start_within)b::interval, duly_now())

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import grpc
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
+import duly
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_core.cells.store import write_now
 from duly_core.postgres.pool import Store
@@ -367,6 +369,22 @@ async def test_a_frontend_with_an_old_directory_looks_again_when_a_cell_refuses_
     ids = await _schedule(channel_of_cells, ["late/x", "plain.new"])
     assert len(ids) == 2
     assert [_count(routed_cells.dsns[cell]) for cell in ("a", "b")] == [1, 1]
+
+
+@pytest.mark.parametrize("pattern", ["late/*", "late/x"])
+async def test_a_frontend_with_an_old_directory_sets_an_objective_in_the_cell_where_its_namespace_lives_now(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, tmp_path: Path, pattern: str
+) -> None:
+    _moved(routed_cells)
+    async with duly.AsyncClient(f"unix:{tmp_path}/frontend") as client:
+        await client.put_objective(pattern, 0.9, start_within=timedelta(seconds=1))
+        await client.put_objective("plain", 0.9, start_within=timedelta(seconds=1))
+
+    found = {}
+    for cell, dsn in routed_cells.dsns.items():
+        with psycopg.connect(dsn) as connection:
+            found[cell] = connection.execute("select lambda from start_objective").fetchall()
+    assert found == {"a": [("plain",)], "b": [(pattern,)]}
 
 
 async def test_a_frontend_with_an_old_directory_looks_again_for_a_lambda_that_a_cell_does_not_know(

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from duly_core.config.live_sections import LiveSloSettings
-from duly_core.lambdas.names import base_name
+from duly_core.errors import NotInCellError
+from duly_core.lambdas.names import base_name, namespace_of
 from duly_core.lambdas.store import list_names
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store, fetch
@@ -91,10 +92,19 @@ async def put_objective(
 
     Raises:
         TooManyObjectivesError: there is no room for another.
+        NotInCellError: another cell owns the namespace.
         StoreUnavailableError: the outcome is unknown; ask again.
     """
+    namespace = namespace_of(pattern)
     async with store.connection() as connection, connection.transaction():
         await connection.execute("lock table start_objective in share row exclusive mode")
+        # who gives a namespace away waits for this lock, or is done: an objective elsewhere would hold for nothing, and nobody could remove it
+        for own, owner, version in await fetch(
+            connection, SLO["owner_of_objective"], {"namespace": namespace}
+        ):
+            raise NotInCellError(
+                f"namespace {namespace or 'default'} lives in cell {owner}, and not in cell {own} (version {version} of the directory)"
+            )
         found = [Objective(*row) for row in await fetch(connection, SLO["list_objectives"], {})]
         before = next((each for each in found if each.pattern == pattern), None)
         share, start_within = make(before)
