@@ -45,7 +45,10 @@ _EXIT_CODES = (
         "Refused or not found: what was named is not there, the server refuses the call, or a task that was waited for failed.",
     ),
     ("2", "The command line is wrong, and nothing was done."),
-    ("69", "No answer: whether a change was made is not known. Services: Postgres or SQS was unavailable."),
+    (
+        "69",
+        "No answer: whether a change was made is not known. Commands that reach Postgres, and services: Postgres or SQS was unavailable.",
+    ),
     ("78", "A setting or the settings file is unusable: starting again does not help."),
     (
         "1, 2 of `duly status`",

@@ -1,7 +1,6 @@
 """`duly cells`: the stores of an installation, and which namespace lives in which."""
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
 from duly_cli.output.watching import Watch, repeatedly
+from duly_cli.startup.exit_codes import exit_code_of
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import AsJson
@@ -263,11 +263,11 @@ def _copy(administration: "Administration", directory: "Directory", name: str, s
 @contextmanager
 def _administration(dsn: str | None) -> Iterator["Administration"]:
     from duly_core.cells.administration import Administration
-    from duly_core.errors import DulyError, SettingsError
+    from duly_core.errors import DulyError
     from duly_core.postgres.settings import StoreSettings, direct
 
     try:
         yield Administration(direct(StoreSettings.load(dsn=dsn)))
     except DulyError as error:
         say(f"duly cells: {error}", err=True)
-        raise typer.Exit(os.EX_CONFIG if isinstance(error, SettingsError) else _EXIT_FAILED) from error
+        raise typer.Exit(exit_code_of(error)) from error

@@ -1,19 +1,17 @@
 """`duly cells move`: moves a cell to another Postgres, by logical replication."""
 
-import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from duly_cli.output.safe_text import say
+from duly_cli.startup.exit_codes import exit_code_of
 from duly_cli.startup.option_values import invalid, parse_duration
 
 if TYPE_CHECKING:
     from duly_core.cells.moving.mover import Mover
     from duly_core.postgres.settings import StoreSettings
-
-_EXIT_FAILED = 1
 
 
 def move(
@@ -78,7 +76,7 @@ def move(
             _run(mover, cell)
     except DulyError as error:
         say(f"duly cells move: {error}", err=True)
-        raise typer.Exit(_exit_code(error)) from error
+        raise typer.Exit(exit_code_of(error)) from error
 
 
 def _mover(
@@ -125,9 +123,3 @@ def _run(mover: "Mover", cell: str) -> None:
             f"not told, for they do not answer: {', '.join(mover.not_told)}; run `duly cells sync` when they do"
         )
     say(f"its former place refuses writes and may go: drop schema {mover.source.schema} cascade")
-
-
-def _exit_code(error: Exception) -> int:
-    from duly_core.errors import SettingsError
-
-    return os.EX_CONFIG if isinstance(error, SettingsError) else _EXIT_FAILED

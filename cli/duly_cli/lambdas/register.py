@@ -1,9 +1,11 @@
 """`duly register`: declares an application's lambdas without running them."""
 
+import os
 from typing import Annotated
 
 import typer
 
+import duly
 from duly_cli.output.safe_text import counted, say
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
 
@@ -22,8 +24,12 @@ def register(
     """Declare the lambdas of an application, their time tables and its resources; workers do so, too, if they are owners."""
     from duly.callbacks.loading import load_app
 
-    with connected(address) as client:
+    try:
         app = load_app(application)
+    except duly.AppImportError as error:
+        say(f"duly register: {error}", err=True)
+        raise typer.Exit(os.EX_CONFIG) from error
+    with connected(address) as client:
         warnings = client.register(app)
         for warning in warnings:
             say(f"duly: {warning}", err=True)

@@ -1,6 +1,5 @@
 """`duly db`: what operators do to the store itself."""
 
-import os
 from typing import Annotated
 
 import typer
@@ -8,6 +7,7 @@ import typer
 import duly
 from duly_cli.access.tokens import Lifetime, Note, ToFile, hand_over
 from duly_cli.output.safe_text import say
+from duly_cli.startup.exit_codes import exit_code_of
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.startup.verbs import Verbs
@@ -30,7 +30,7 @@ def grant(
     dsn: Dsn = None,
 ) -> None:
     """Let a role schedule tasks in its own transactions (duly_schedule), and nothing else; make it if it is missing."""
-    from duly_core.errors import DulyError, StoreUnavailableError
+    from duly_core.errors import DulyError
     from duly_core.postgres.client_role import grant as grant_to
     from duly_core.postgres.password import admin_address
 
@@ -38,8 +38,7 @@ def grant(
         is_new = grant_to(admin_address(dsn), role)
     except DulyError as error:
         say(f"duly db grant: {error}", err=True)
-        is_away = isinstance(error, StoreUnavailableError)
-        raise typer.Exit(os.EX_UNAVAILABLE if is_away else os.EX_CONFIG) from error
+        raise typer.Exit(exit_code_of(error)) from error
     say(f"{role}: made, and may call duly_schedule" if is_new else f"{role}: may call duly_schedule")
 
 
@@ -62,7 +61,7 @@ def raise_fences(
 
     Stop all servers and workers before.
     """
-    from duly_core.errors import DulyError, StoreUnavailableError
+    from duly_core.errors import DulyError
     from duly_core.postgres.password import admin_address
     from duly_core.postgres.settings import StoreSettings, direct
     from duly_core.upkeep import fences
@@ -76,9 +75,7 @@ def raise_fences(
         raise typer.Exit(1) from error
     except DulyError as error:
         say(f"duly db raise-fences: {error}", err=True)
-        raise typer.Exit(
-            os.EX_UNAVAILABLE if isinstance(error, StoreUnavailableError) else os.EX_CONFIG
-        ) from error
+        raise typer.Exit(exit_code_of(error)) from error
     changed = "would change" if dry_run else "changed"
     say(f"{changed}: the fences of {done.live} live tasks and {done.dead} dead letters, to {done.floor}")
     say(f"{changed}: {done.held} claims, which are void; their tasks run again, uncharged")
@@ -98,7 +95,7 @@ def operator(
 ) -> None:
     """Make an operator: a token, printed once, and the role for everything. Needs no server, and the right to write into the store."""
     from duly_core.access.operator_without_server import make_operator
-    from duly_core.errors import DulyError, StoreUnavailableError
+    from duly_core.errors import DulyError
     from duly_core.postgres.password import admin_address
 
     valid = parse_duration(lifetime, "--lifetime")
@@ -110,5 +107,4 @@ def operator(
         hand_over(make, name, to_file, as_json=as_json)
     except DulyError as error:
         say(f"duly db operator: {error}", err=True)
-        is_away = isinstance(error, StoreUnavailableError)
-        raise typer.Exit(os.EX_UNAVAILABLE if is_away else os.EX_CONFIG) from error
+        raise typer.Exit(exit_code_of(error)) from error

@@ -1,18 +1,17 @@
 """`duly migrate`: brings the store's schema up to this release, or says what that would do."""
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from duly_cli.output.safe_text import say
+from duly_cli.startup.exit_codes import exit_code_of
 from duly_cli.startup.option_values import invalid
 
 if TYPE_CHECKING:
     from duly_core.postgres.schema.migrate import Migrated
     from duly_core.postgres.schema.plan import Plan
 
-_EXIT_FAILED = 1
 _EXIT_TO_MIGRATE = 1
 _EXIT_UNUSABLE = 2
 
@@ -65,7 +64,7 @@ def migrate(
             _migrate(dsn, roles=roles)
     except DulyError as error:
         say(f"duly migrate: {error}", err=True)
-        raise typer.Exit(_EXIT_UNUSABLE if check else _exit_code(error)) from error
+        raise typer.Exit(_EXIT_UNUSABLE if check else exit_code_of(error)) from error
 
 
 def _migrate(dsn: str | None, *, roles: bool) -> None:
@@ -222,9 +221,3 @@ def _address(dsn: str | None) -> str:
     from duly_core.postgres.password import admin_address
 
     return admin_address(dsn)
-
-
-def _exit_code(error: Exception) -> int:
-    from duly_core.errors import SettingsError
-
-    return os.EX_CONFIG if isinstance(error, SettingsError) else _EXIT_FAILED

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from duly_cli.output.safe_text import say
-
-_EXIT_FAILED = 1
+from duly_cli.startup.exit_codes import exit_code_of
 
 
 def add_command(app: typer.Typer) -> None:
@@ -40,12 +39,6 @@ def config(
         say("\n".join(settings_lines(only)))
     except DulyError as error:
         say(f"duly config: {error}", err=True)
-        raise typer.Exit(_exit_code(error)) from error
+        raise typer.Exit(exit_code_of(error)) from error
     for variable, meant in misspelt_variables(os.environ).items():
         say(f"duly config: {variable} is not a setting; do you mean {meant}...?", err=True)
-
-
-def _exit_code(error: Exception) -> int:
-    from duly_core.errors import SettingsError
-
-    return os.EX_CONFIG if isinstance(error, SettingsError) else _EXIT_FAILED
