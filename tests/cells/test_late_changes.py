@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
+from structlog.testing import capture_logs
 
 from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
@@ -358,6 +359,20 @@ async def test_who_cannot_have_the_turn_in_a_cell_in_time_leaves_its_changes_to_
                 "/duly.v1.GateService/PutGate", None, [_Cell("b", second, asyncio.Event(), None)], None, ["a"]
             )
     assert (await catch_up({"a": first, "b": second})).brought == {"b": [("gates", "stop")]}
+
+
+async def test_a_process_that_stands_still_in_its_turn_loses_it_and_says_so(
+    second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = operators_turn._LONGEST_MS
+    monkeypatch.setattr(operators_turn, "_LONGEST_MS", 100)
+    with capture_logs() as lines:
+        async with turns({"b": second}) as missed:
+            assert missed == {}
+            monkeypatch.setattr(operators_turn, "_LONGEST_MS", usual)
+            async with turns({"b": second}) as missed_by_another:
+                assert missed_by_another == {}
+    assert [line["event"] for line in lines] == ["turn to change what operators own was lost before its end"]
 
 
 # notes that can never be needed any more
