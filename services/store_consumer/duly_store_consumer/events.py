@@ -274,7 +274,7 @@ def failover_grace(left: timedelta, *, expected: bool) -> None:
         else:
             log.warning("failover grace period started", seconds=seconds)
     else:
-        log.info("failover grace period ended")
+        log.info("grace period over: silent claims are ended again")
 
 
 def sweep_round(done: SweepRound, stored: Stored, where: str) -> None:
