@@ -125,6 +125,14 @@ def test_what_was_committed_before_a_fence_is_on_disk_after_it_also_without_sync
     assert connection.execute("show synchronous_commit").fetchone() == ("off",)
 
 
+@pytest.mark.parametrize("as_set", ["on", "remote_apply", "remote_write"])
+def test_a_fence_waits_for_a_standby_as_other_writes_do(connection: psycopg.Connection, as_set: str) -> None:
+    connection.execute(f"set synchronous_commit = {as_set}".encode())
+    with connection.transaction():
+        guards.fence(connection)
+        assert connection.execute("show synchronous_commit").fetchone() == (as_set,)
+
+
 def test_a_fenced_cell_takes_newer_versions_of_the_directory(
     two_cells: TwoCells, connection: psycopg.Connection
 ) -> None:

@@ -8,7 +8,9 @@ where tgname = 'duly_cell_guard' and tgenabled = 'O'
 
 -- name: fence_cell
 -- Its commit brings all that was committed before to the disk, also without synchronous_commit: what a move waits for is in the WAL that is sent.
-select set_config('synchronous_commit', 'local', true), duly_cell_fence(%(tables)s::text[])
+-- A setting that waits for a standby stays: the fence must not be lost in a failover.
+select set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'local' else current_setting('synchronous_commit') end, true),
+    duly_cell_fence(%(tables)s::text[])
 
 -- name: unfence_cell
 select duly_cell_unfence()
