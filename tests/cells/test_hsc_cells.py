@@ -330,6 +330,7 @@ async def test_references_of_cells_that_are_all_in_doubt_are_claimed_by_the_call
 
     response = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
     if hsc_pb2.CLAIM_VERDICT_CELL_AWAY in verdicts(response):  # one was seen to answer before the other
+        await until(lambda: not hsc.router._looks)
         response = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
 
     assert verdicts(response) == [hsc_pb2.CLAIM_VERDICT_CLAIMED] * 2

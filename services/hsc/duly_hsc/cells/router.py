@@ -139,8 +139,8 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
     ) -> dict[_Claiming, ServedCell]:
         """Claim in each cell that may be asked; return once all have answered, or the patience is over.
 
-        A cell in doubt is looked at first, and asked only if it answers by the time when the others have: they wait no moment for
-        it. So it makes no claim either that nobody waits for, which would have to run out.
+        A cell in doubt is looked at first, and asked only if it answers by the time when the others have, and while half of the
+        patience is left: a claim that nobody waits for would have to run out.
         """
         divided = len(places) > 1
         certain: list[ServedCell] = []
@@ -160,7 +160,8 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
             elif looks:
                 await asyncio.wait(looks, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
             back = [cell for cell in doubtful if not cell.pause.is_in_doubt]
-            if back and loop.time() < ends_at:
+            # with less time left a claim may be made for nobody: the next call asks the cell at once
+            if back and ends_at - loop.time() >= _PATIENCE / 2:
                 claiming |= self._begin_claims(request, context, places, back)
                 await asyncio.wait(claiming, timeout=ends_at - loop.time())
         except asyncio.CancelledError:
