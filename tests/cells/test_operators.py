@@ -17,7 +17,8 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
 from duly_core.cells.copying import copy_operators_data, differences
-from duly_core.cells.late_changes import CHANGES, note_changes
+from duly_core.cells.late_changes import CHANGES, catch_up, note_changes
+from duly_core.cells.operators_turn import turns
 from duly_core.errors import DulyError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import GateScope, Kind
@@ -200,6 +201,35 @@ async def test_lists_lack_a_cell_that_is_away_and_say_so_and_what_operators_own_
     assert dict(await call.trailing_metadata())["duly-cells-missing"] == "a"
     access = access_pb2_grpc.AccessServiceStub(channel_of_cells)
     assert len((await access.ListTokens(access_pb2.ListTokensRequest())).tokens) == 2
+
+
+async def test_access_is_removed_in_all_cells_while_another_process_holds_their_turns_and_is_noted(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "_REMOVAL_WAITS", timedelta(milliseconds=20))
+    access = access_pb2_grpc.AccessServiceStub(channel_of_cells)
+    grant = access_pb2.Grant(principal="ann", role=access_pb2.ROLE_OPERATOR, pattern="*")
+    await access.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]))
+    token_id = (await access.CreateToken(access_pb2.CreateTokenRequest(principal="ann"))).token_id
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        async with turns({"a": first, "b": second}) as missed:
+            assert missed == {}
+            gone = await access.RevokeTokens(access_pb2.RevokeTokensRequest(token_ids=[token_id]))
+            assert gone.revoked == [token_id]
+            assert (await access.RemoveGrants(access_pb2.RemoveGrantsRequest(grants=[grant]))).removed == 1
+            for store in (first, second):
+                assert [token.revoked_at is None for token in await store_access.list_tokens(store)] == [
+                    False
+                ]
+                assert (await read_access(store)).grants == []
+            # as a copy does that read it before
+            await store_access.add_grants(second, [Grant("ann", Role.OPERATOR, "*")])
+        await catch_up({"a": first, "b": second})
+        assert (await read_access(second)).grants == []
+    assert await _differ(routed_cells) == {}
 
 
 class _Cell:

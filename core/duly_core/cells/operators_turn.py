@@ -1,6 +1,7 @@
 """One change of what operators own at a time: who changes it in a cell holds a lock there, from its first look to its last note."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
@@ -29,22 +30,27 @@ class TurnTakenError(StoreUnavailableError):
 
 
 @asynccontextmanager
-async def turns(stores: Mapping[str, Store]) -> AsyncIterator[Mapping[str, StoreUnavailableError]]:
+async def turns(
+    stores: Mapping[str, Store], *, wait: timedelta | None = None
+) -> AsyncIterator[Mapping[str, StoreUnavailableError]]:
     """Keep others from changing what operators own in these cells, until the block ends. A call in it must not take a turn again.
 
     Each cell's turn has a connection of its own: those of a pool are lent for a shorter time.
 
     Args:
         stores: by the name of the cell; turns are taken in the order of the names, so that two processes never wait for each other.
+        wait: how long others may hold them up, all cells together; None: 3 s.
 
     Yields:
         By cell, why it has no turn there: a TurnTakenError, or the cell does not answer.
     """
     missed: dict[str, StoreUnavailableError] = {}
+    wait = wait or timedelta(milliseconds=_WAIT_MS)
+    ends = time.monotonic() + wait.total_seconds()
     async with AsyncExitStack() as held:
         for cell in sorted(stores):
             try:
-                connection = await _take(stores[cell])
+                connection = await _take(stores[cell], wait, ends - time.monotonic())
             except StoreUnavailableError as error:
                 missed[cell] = error
             else:
@@ -52,7 +58,8 @@ async def turns(stores: Mapping[str, Store]) -> AsyncIterator[Mapping[str, Store
         yield missed
 
 
-async def _take(store: Store) -> Connection:
+async def _take(store: Store, wait: timedelta, left: float) -> Connection:
+    left_ms = max(1, round(left * 1_000))  # a turn that is free is taken, however late; 0 would be no limit
     try:
         async with asyncio.timeout(_CONNECT_WITHIN.total_seconds()):
             connection = await Connection.connect(
@@ -61,9 +68,9 @@ async def _take(store: Store) -> Connection:
     except (psycopg.Error, OSError) as error:
         raise _unavailable(store, error) from error
     try:
-        async with asyncio.timeout((_CONNECT_WITHIN + timedelta(milliseconds=_WAIT_MS)).total_seconds()):
+        async with asyncio.timeout((_CONNECT_WITHIN + timedelta(milliseconds=left_ms)).total_seconds()):
             await connection.execute(
-                f"begin; set local lock_timeout = {_WAIT_MS}; set local statement_timeout = {_WAIT_MS + 1_000}; "
+                f"begin; set local lock_timeout = {left_ms}; set local statement_timeout = {left_ms + 1_000}; "
                 f"set local idle_in_transaction_session_timeout = {_LONGEST_MS}"
             )
             await connection.execute(_LOCK)
@@ -72,7 +79,7 @@ async def _take(store: Store) -> Connection:
             await connection.close()
         if isinstance(error, psycopg.errors.LockNotAvailable):
             raise TurnTakenError(
-                f"another process has been changing what operators own at {store.where} for {_WAIT_MS / 1_000:g} s: try again"
+                f"another process has been changing what operators own at {store.where} for {wait.total_seconds():g} s: try again"
             ) from error
         if isinstance(error, psycopg.Error | OSError):
             raise _unavailable(store, error) from error

@@ -30,6 +30,8 @@ from duly_wire.v1 import gates_pb2, limits_pb2, pools_pb2, task_pb2, time_tables
 
 PATIENCE = timedelta(seconds=2)
 """A cell that does not answer within this time counts as away: then nothing is written."""
+_REMOVAL_WAITS = timedelta(milliseconds=500)
+"""Most changes end within this time. A removal of access then goes on without its turn."""
 _UNKNOWN = frozenset(
     {
         task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
@@ -125,11 +127,9 @@ async def write(
     away = [*closed, *(cell.name for cell, answers in zip(cells, answering, strict=True) if not answers)]
     there = [cell for cell, answers in zip(cells, answering, strict=True) if answers]
     if path in REMOVES_ACCESS:
-        async with turns({cell.name: cell.reads for cell in there if len(cells) + len(closed) > 1}) as missed:
-            taken = {name: str(error) for name, error in missed.items() if isinstance(error, TurnTakenError)}
-            free = [cell for cell in there if cell.name not in taken]
-            failed = dict.fromkeys(away, "it does not answer") | taken
-            return await _remove_access(path, request, free, failed, context)
+        stores = {cell.name: cell.reads for cell in there if len(cells) + len(closed) > 1}
+        async with turns(stores, wait=_REMOVAL_WAITS) as missed:
+            return await _remove_access(path, request, there, away, context, may_cross=bool(missed))
     if not there or (away and path not in LATER):
         raise NothingWrittenError(away, may_wait=path in LATER)
     if getattr(request, "dry_run", False):
@@ -249,12 +249,13 @@ def _partly(
 
 
 async def _remove_access(
-    path: str, request: Any, there: Sequence[Cell], failed: dict[str, str], context: Any
+    path: str, request: Any, there: Sequence[Cell], away: Sequence[str], context: Any, *, may_cross: bool
 ) -> Any:
     """Remove grants or tokens from each cell that answers: a removal is safe to repeat, and must not wait for a cell that is away.
 
-    `failed` says, by cell, why it is not removed there.
+    Nor for a change of another process: if there may be one, `may_cross`, the removal is noted, so that no copy of that change stays.
     """
+    failed = dict.fromkeys(away, "it does not answer")
     outcomes = await asyncio.gather(
         *(cell.call(path, request, context) for cell in there), return_exceptions=True
     )
@@ -270,14 +271,23 @@ async def _remove_access(
             removed[cell.name] = outcome
     if refusals and not removed:
         raise refusals[0]
+    not_noted = ""
+    if failed or may_cross:
+        not_noted = await _note_removed(path, request, there, removed, may_cross=may_cross)
     if failed:
-        not_noted = await _note_removed(path, request, there, removed)
         raise PartlyRevokedError([*removed], failed, not_noted)
+    if not_noted:
+        raise StoreUnavailableError(
+            f"revoked in cell {', '.join(removed)}, while another process changes what operators own: it may come back in one of them, for "
+            f"that it is gone is not noted ({not_noted}). The same call again completes it"
+        )
     (first, answer), *others = removed.items()
     return _together(first, answer, dict(others)) if others else answer
 
 
-async def _note_removed(path: str, request: Any, there: Sequence[Cell], removed: Mapping[str, Any]) -> str:
+async def _note_removed(
+    path: str, request: Any, there: Sequence[Cell], removed: Mapping[str, Any], *, may_cross: bool
+) -> str:
     """Note what was removed; a token only where it is known, for the others have nothing to copy."""
     changed = {name: LATER[path](request, answer) for name, answer in removed.items()}
     if path == REVOKE_TOKENS:
@@ -289,7 +299,11 @@ async def _note_removed(path: str, request: Any, there: Sequence[Cell], removed:
                     return str(error)
                 known = {("tokens", token.token_id) for token in tokens}
                 changed[cell.name] = [thing for thing in changed[cell.name] if thing in known]
-    return await note(there, changed)
+    not_noted = await note(there, changed)
+    if not_noted or not may_cross:
+        return not_noted
+    # as of one moment the cells count as equal, and one of them may get it again: the next round makes them as the first one is
+    return await note([cell for cell in there if cell.name in removed][:1], changed)
 
 
 async def _probe(cells: Sequence[Cell]) -> list[bool]:
