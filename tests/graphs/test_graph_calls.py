@@ -215,7 +215,7 @@ async def test_a_wait_ends_with_the_graph_and_says_how_it_stood_if_it_takes_too_
         await client.wait_graph(g.graph_id, timeout=timedelta())
     await end(store, await claim_work(store))
 
-    graph = await client.wait_graph(g.graph_id)
+    graph = await client.wait_graph(g)
 
     assert graph.status is duly.GraphStatus.SUCCEEDED
     assert graph.is_final

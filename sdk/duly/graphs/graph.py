@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
+from duly.graphs.new_graph import NewGraph
 from duly.transport.message_fields import view
 from duly_wire.enums import EdgeCondition, GraphStatus, TaskStatus
 
@@ -176,10 +177,10 @@ class Graph:
         )
 
 
-GraphRef: TypeAlias = str | UUID | ScheduledGraph | Graph
-"""What names a graph: its id as text or UUID, the receipt of `schedule_graph`, or a Graph read before."""
+GraphRef: TypeAlias = str | UUID | NewGraph | ScheduledGraph | Graph
+"""What names a graph: its id as text or UUID, the graph that was scheduled, the receipt of `schedule_graph`, or a Graph read before."""
 
 
 def graph_id_of(graph: GraphRef) -> str:
     """Return a graph's id in text form."""
-    return graph.graph_id if isinstance(graph, Graph) else str(graph)
+    return graph.graph_id if isinstance(graph, Graph | NewGraph) else str(graph)
