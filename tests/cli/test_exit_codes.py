@@ -41,6 +41,15 @@ def test_a_command_that_reaches_postgres_says_whether_it_is_away_or_a_setting_is
     assert done.stderr.startswith(f"duly {command[0]}")
 
 
+def test_a_command_of_cells_that_was_given_no_address_says_how_to_give_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hint = "this address is the default; give yours with --dsn or DULY_STORE_DSN"
+    monkeypatch.setattr("duly_core.postgres.settings.DEFAULT_DSN", NOBODY)
+    assert hint in CliRunner().invoke(app, ["cells", "--dsn", NOBODY]).stderr
+    assert hint not in CliRunner().invoke(app, ["cells", "--dsn", f"{NOBODY}2"]).stderr
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [

@@ -263,11 +263,15 @@ def _copy(administration: "Administration", directory: "Directory", name: str, s
 @contextmanager
 def _administration(dsn: str | None) -> Iterator["Administration"]:
     from duly_core.cells.administration import Administration
-    from duly_core.errors import DulyError
-    from duly_core.postgres.settings import StoreSettings, direct
+    from duly_core.errors import DulyError, StoreUnavailableError
+    from duly_core.postgres.settings import DEFAULT_DSN, StoreSettings, direct
 
+    settings = None
     try:
-        yield Administration(direct(StoreSettings.load(dsn=dsn)))
+        settings = direct(StoreSettings.load(dsn=dsn))
+        yield Administration(settings)
     except DulyError as error:
         say(f"duly cells: {error}", err=True)
+        if isinstance(error, StoreUnavailableError) and settings and settings.dsn == DEFAULT_DSN:
+            say("duly cells: this address is the default; give yours with --dsn or DULY_STORE_DSN", err=True)
         raise typer.Exit(exit_code_of(error)) from error

@@ -13,13 +13,15 @@ from duly_core.config.settings import Duration
 SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 """Needs no quotes in SQL."""
 
+DEFAULT_DSN = "postgresql://duly@127.0.0.1:5432/duly"
+
 
 class StoreSettings(LiveStoreSettings):
     """`[store]`: where Postgres is and how long it may take."""
 
     SECTION: ClassVar[str] = "store"
 
-    dsn: str = "postgresql://duly@127.0.0.1:5432/duly"
+    dsn: str = DEFAULT_DSN
     """A libpq connection string or URI."""
     dsn_file: str = ""
     """File with the connection string, instead of `dsn`: read when the process starts."""
