@@ -361,6 +361,36 @@ async def test_who_cannot_have_the_turn_in_a_cell_in_time_leaves_its_changes_to_
     assert (await catch_up({"a": first, "b": second})).brought == {"b": [("gates", "stop")]}
 
 
+async def test_a_frontend_takes_one_turn_at_a_time_however_many_calls_change_something(
+    first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, taking, most = operators_turn._take, 0, 0
+
+    async def count(*arguments: Any) -> Any:
+        nonlocal taking, most
+        taking += 1
+        most = max(most, taking)
+        try:
+            return await take(*arguments)
+        finally:
+            taking -= 1
+
+    monkeypatch.setattr(operators_turn, "_take", count)
+    written = asyncio.Event()
+    cells = [_Cell(name, store, written, None) for name, store in (("a", first), ("b", second))]
+    puts = [
+        gates_pb2.PutGateRequest(
+            gate={"name": "stop", "kind": gates_pb2.GATE_KIND_PAUSE, "reason": str(place)}
+        )
+        for place in range(5)
+    ]
+    await asyncio.gather(
+        *(operators.write("/duly.v1.GateService/PutGate", put, cells, _Context()) for put in puts)
+    )
+    assert most == 1
+    assert await _gates(first) == await _gates(second)
+
+
 async def test_a_process_that_stands_still_in_its_turn_loses_it_and_says_so(
     second: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from duly_core.access.current import current_caller
 from duly_core.cells import store as copies
 from duly_core.cells.directory import Directory
 from duly_core.cells.late_changes import catch_up
-from duly_core.cells.operators_turn import turns
 from duly_core.errors import DulyError, NotInCellError, PermissionDeniedError, StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
@@ -105,9 +105,11 @@ async def delete(request: gates_pb2.DeleteGatesRequest, cells: AllUnits, context
     if len(cells.units) == 1:
         return await cells.anywhere().call(DELETE, request, context)
     found = await _find_now(sorted({*request.names}), cells)
-    stores = _stores(found, cells) if any(map(_is_of_all, found.by_name.values())) else {}
-    async with turns(stores) as missed:
-        operators.check_turns(missed)
+    if not any(
+        _is_of_all(there) and any(map(may_change, there.values())) for there in found.by_name.values()
+    ):
+        return await _delete(request, found, cells, context)
+    async with operators.turns_of_call(_stores(found, cells)):
         return await _delete(request, found, cells, context)
 
 
@@ -197,7 +199,8 @@ async def _find_now(names: Sequence[str], cells: AllUnits) -> _Found:
     """Do as `_find`, once each cell that answers has what was changed while it was away: its gates on all lambdas may be old ones."""
     found = await _find(names, cells)
     if any(map(_is_of_all, found.by_name.values())):
-        done = await catch_up(_stores(found, cells))
+        async with operators.CHANGES.turn(current_caller()):  # it takes turns if there is something to bring
+            done = await catch_up(_stores(found, cells))
         log_brought(done)
         if done.brought:
             return await _find(names, cells)

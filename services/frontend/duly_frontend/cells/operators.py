@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly_core.access import store as store_access
 from duly_core.access.copies import read_access, write_tokens
+from duly_core.access.current import current_caller
 from duly_core.cells.copying import grant_name
 from duly_core.cells.late_changes import Thing, catch_up, note_changes
 from duly_core.cells.operators_turn import TurnTakenError, turns
@@ -20,6 +22,7 @@ from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_core.pools.rules import POOL_FIELDS
 from duly_core.postgres.pool import Store
 from duly_core.process.outcomes import take_outcome
+from duly_core.traffic.turns import Turns
 from duly_frontend import events
 from duly_frontend.access.service import read_grants
 from duly_frontend.cells.cell_units import note_late, note_missing
@@ -32,6 +35,12 @@ PATIENCE = timedelta(seconds=2)
 """A cell that does not answer within this time counts as away: then nothing is written."""
 _REMOVAL_WAITS = timedelta(milliseconds=500)
 """Most changes end within this time. A removal of access then goes on without its turn."""
+_WAITING_OF_ONE = 1_000
+"""Calls of one caller that wait for others of this process. Fewer are under way (`caller_calls`)."""
+CHANGES = Turns("changes of operators", 1, of_one=1, waiting_of_one=_WAITING_OF_ONE)
+"""A turn is a connection to each cell, outside of the pools: a process has one of these at a time."""
+_REMOVALS = Turns("removals of access", 1, of_one=1, waiting_of_one=_WAITING_OF_ONE)
+"""They do not wait for other changes."""
 _UNKNOWN = frozenset(
     {
         task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
@@ -128,7 +137,7 @@ async def write(
     there = [cell for cell, answers in zip(cells, answering, strict=True) if answers]
     if path in REMOVES_ACCESS:
         stores = {cell.name: cell.reads for cell in there if len(cells) + len(closed) > 1}
-        async with turns(stores, wait=_REMOVAL_WAITS) as missed:
+        async with _REMOVALS.turn(current_caller()), turns(stores, wait=_REMOVAL_WAITS) as missed:
             return await _remove_access(path, request, there, away, context, may_cross=bool(missed))
     if not there or (away and path not in LATER):
         raise NothingWrittenError(away, may_wait=path in LATER)
@@ -139,12 +148,23 @@ async def write(
         return answer
     if len(cells) + len(closed) == 1:
         return await _write(path, request, there, away, context)
-    async with turns({cell.name: cell.reads for cell in there}) as missed:
-        check_turns(missed)
+    async with turns_of_call({cell.name: cell.reads for cell in there}):
         return await _write(path, request, there, away, context)
 
 
-def check_turns(missed: Mapping[str, StoreUnavailableError]) -> None:
+@asynccontextmanager
+async def turns_of_call(stores: Mapping[str, Store]) -> AsyncIterator[None]:
+    """Take the turn in each of these cells, once no other call of this process has it or waits for it. Callers alternate.
+
+    Raises:
+        TurnTakenError: another process has it; nothing was written.
+    """
+    async with CHANGES.turn(current_caller()), turns(stores) as missed:
+        _check_turns(missed)
+        yield
+
+
+def _check_turns(missed: Mapping[str, StoreUnavailableError]) -> None:
     """Refuse a change while another process makes one. Where the cell gives no turn for another reason, the change finds out.
 
     Raises:
