@@ -1,20 +1,30 @@
 """In which cell something is: rows name it, and lists can be of one cell."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import grpc
 import pytest
 
 import duly
+from duly_core.cells.directory import Cell, Directory
+from duly_core.gates.rules import Gate, GateScope
+from duly_core.gates.rules import Kind as GateKind
+from duly_core.postgres.pool import Store
+from duly_core.problems.holds import paused
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
+from duly_frontend.cells.away import cells_away
 from duly_frontend.cells.merging import merge
 from duly_frontend.cells.named import note_cell
 from duly_frontend.cells.places import Places
 from duly_frontend.cells.services import METHODS
+from duly_frontend.cells.sums import note_away
+from duly_frontend.problems.wire import problem_to_wire
 from duly_wire.v1 import (
     explain_pb2,
     explain_pb2_grpc,
@@ -242,20 +252,51 @@ def test_problems_say_how_old_the_answer_of_each_cell_is_and_as_a_whole_the_olde
     ]
 
 
-def test_a_gate_on_all_lambdas_is_one_problem_of_all_cells_and_gates_of_one_name_are_two() -> None:
-    def board(fingerprint: str, text: str) -> problems_pb2.ListProblemsResponse:
-        answer = problems_pb2.ListProblemsResponse()
-        answer.problems.add(
-            kind=problems_pb2.PROBLEM_KIND_PAUSED, fingerprint=fingerprint, subject="stop", text=text
-        )
-        return answer
+async def test_a_gate_on_all_lambdas_is_one_problem_of_all_cells_and_gates_of_one_name_are_two(
+    store: Store,
+) -> None:
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+    ends_at = now + timedelta(minutes=9, milliseconds=100)
 
-    answers = {"a": board("2", "pauses all"), "b": board("1", "pauses all"), "c": board("3", "pauses c/*")}
+    async def board(gate_id: int, pattern: str, now: datetime) -> problems_pb2.ListProblemsResponse:
+        """Return what a cell says by its own clock."""
+        gate = Gate(gate_id, "stop", GateKind.PAUSE, GateScope(pattern), None, "", "", now, ends_at)
+        return problems_pb2.ListProblemsResponse(
+            problems=[problem_to_wire(each, now) for each in await paused(store, [gate], {})]
+        )
+
+    ahead = now + timedelta(milliseconds=200)
+    answers = {
+        "a": await board(1, "*", now),
+        "b": await board(2, "*", ahead),
+        "c": await board(1, "c/*", now),
+    }
     for cell, answer in answers.items():
         note_cell(answer, cell)
     whole = merge("/duly.v1.ProblemService/ListProblems", problems_pb2.ListProblemsRequest(), answers)
 
-    assert {each.fingerprint: list(each.cells) for each in whole.problems} == {"1": ["a", "b"], "3": ["c"]}
+    texts = [answer.problems[0].text for answer in answers.values()]
+    assert texts[0] != texts[1]
+    assert sorted(list(each.cells) for each in whole.problems) == [["a", "b"], ["c"]]
+
+
+DIRECTORY = Directory(
+    UUID(int=1), 1, {name: Cell(name, f"host={name}", "public") for name in "abc"}, {"mail": "b"}, "a"
+)
+
+
+def _without(cell: str, asked: Mapping[str, Any], *problems: Any, late: Sequence[str] = ()) -> Any:
+    """Return what is told while a cell does not answer, 24 s after the boards of the others found problems."""
+    found = problems_pb2.ListProblemsResponse(
+        status=problems_pb2.PROBLEM_STATUS_HEALTHY, problems=problems, problem_count=len(problems)
+    )
+    found.as_of.FromSeconds(1_000)
+    found.age.FromSeconds(24)
+    request = problems_pb2.ListProblemsRequest(**asked)
+    answers = {name: found for name in DIRECTORY.cells if name != cell}
+    board = merge("/duly.v1.ProblemService/ListProblems", request, answers, [*DIRECTORY.cells])
+    note_away(request, board, DIRECTORY, late)
+    return board
 
 
 @pytest.mark.parametrize(
@@ -271,12 +312,7 @@ def test_a_gate_on_all_lambdas_is_one_problem_of_all_cells_and_gates_of_one_name
 def test_a_cell_that_does_not_answer_is_a_problem_before_a_board_has_found_it(
     asked: dict[str, Any], told: bool
 ) -> None:
-    healthy = problems_pb2.ListProblemsResponse(status=problems_pb2.PROBLEM_STATUS_HEALTHY)
-    healthy.as_of.FromSeconds(1_000)
-    healthy.age.FromSeconds(24)
-    request = problems_pb2.ListProblemsRequest(**asked)
-
-    board = merge("/duly.v1.ProblemService/ListProblems", request, {"a": healthy}, ["a", "b"])
+    board = _without("b", asked)
 
     assert [(each.subject, each.kind, each.since_at.seconds) for each in board.problems] == (
         [("b", problems_pb2.PROBLEM_KIND_CELL_AWAY, 1_024)] if told else []
@@ -287,14 +323,31 @@ def test_a_cell_that_does_not_answer_is_a_problem_before_a_board_has_found_it(
     )
 
 
-def test_a_cell_that_does_not_answer_is_one_problem_after_a_board_has_found_it() -> None:
-    found = problems_pb2.ListProblemsResponse(problem_count=1)
-    found.as_of.FromSeconds(1_000)
-    found.age.FromSeconds(3)
-    found.problems.add(kind=problems_pb2.PROBLEM_KIND_CELL_AWAY, subject="b", severity=3)
+@pytest.mark.parametrize("cell", ["b", "c"])
+def test_a_cell_that_does_not_answer_is_as_bad_before_a_board_has_found_it_as_after_that(cell: str) -> None:
+    (before,) = _without(cell, {}).problems
+    (found,) = cells_away(DIRECTORY, {}, [cell], before.since_at.ToDatetime(UTC))
+    found_later = problem_to_wire(found, before.since_at.ToDatetime(UTC))
+    found_later.cells[:] = [cell]
 
-    request = problems_pb2.ListProblemsRequest()
-    board = merge("/duly.v1.ProblemService/ListProblems", request, {"a": found}, ["a", "b"])
+    assert before == found_later
+
+
+def test_a_cell_that_may_be_slow_only_is_a_warning_below_what_is_critical() -> None:
+    worse = problems_pb2.Problem(fingerprint="f", severity=problems_pb2.PROBLEM_SEVERITY_CRITICAL)
+
+    _, late = _without("b", {}, worse, late=["b"]).problems
+
+    assert (late.subject, late.severity) == ("b", problems_pb2.PROBLEM_SEVERITY_WARNING)
+    assert late.text == "cell b did not answer this time: if it is away, tasks of mail stand, all others run"
+
+
+def test_a_cell_that_does_not_answer_is_one_problem_after_a_board_has_found_it() -> None:
+    found = problems_pb2.Problem(
+        fingerprint="f", kind=problems_pb2.PROBLEM_KIND_CELL_AWAY, subject="b", severity=3
+    )
+
+    board = _without("b", {}, found)
 
     assert [(each.subject, each.HasField("since_at")) for each in board.problems] == [("b", False)]
     assert board.problem_count == 1

@@ -7,13 +7,17 @@ from uuid import UUID
 
 import pytest
 
+from duly_core.access.current import set_access
+from duly_core.access.grants import UNRESTRICTED, Access, Grant
+from duly_core.access.roles import Role
 from duly_core.cells.directory import Cell, Directory
 from duly_core.errors import CellFencedError, InvalidRequestError, NotInCellError, StoreUnavailableError
 from duly_frontend import events
+from duly_frontend.cells import merging
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.router import Router
-from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, task_pb2, watches_pb2
+from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, problems_pb2, task_pb2, watches_pb2
 from tests.fixtures.waiting import until
 
 FIRST = Directory(
@@ -50,7 +54,7 @@ class Cells:
         self.until = asyncio.Event()
         self.until.set()
         self.asked: dict[str, list[Any]] = {"a": [], "b": []}
-        self.router = Router(lambda: self.directory, lambda: "a", None, self._look)  # type: ignore[arg-type]
+        self.router = Router(lambda: self.directory, lambda: "a", merging, self._look)
         for name in ("a", "b"):
             unit = CellUnit(name, _Handlers(self._handler(name, serve[name])), None, self.router.look_soon)  # type: ignore[arg-type]
             unit.is_serving = True
@@ -398,3 +402,33 @@ def test_of_many_ids_the_latest_are_remembered_for_each_caller() -> None:
     assert [locations.find("ann", str(number)) for number in (4, 3, 1)] == ["b", "b", None]
     assert locations.find("bob", "4") == "a"
     assert locations.find("eve", "4") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_serving", "told"),
+    [
+        ("*", False, [problems_pb2.PROBLEM_SEVERITY_CRITICAL]),
+        ("*", True, [problems_pb2.PROBLEM_SEVERITY_WARNING]),
+        ("shop/*", False, []),
+    ],
+)
+async def test_a_cell_that_does_not_answer_is_no_problem_of_those_who_may_not_read_all_lambdas(
+    pattern: str, is_serving: bool, told: list[int]
+) -> None:
+    healthy = problems_pb2.ListProblemsResponse()
+    healthy.as_of.FromSeconds(1_000)
+    healthy.age.FromSeconds(3)
+
+    async def answers(_request: Any) -> Any:
+        return healthy
+
+    cells = Cells(a=answers, b=raises(CellUnavailableError("b", "gone")))
+    cells.router.units["b"].is_serving = is_serving
+    set_access(Access("ann", [Grant("ann", Role.OPERATOR, pattern)]))
+    try:
+        board = await cells.call("/duly.v1.ProblemService/ListProblems", problems_pb2.ListProblemsRequest())
+    finally:
+        set_access(UNRESTRICTED)
+
+    assert [each.severity for each in board.problems] == told
+    assert [(each.name, each.is_answering) for each in board.cells] == [("a", True), ("b", False)]

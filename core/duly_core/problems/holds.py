@@ -6,6 +6,7 @@ from datetime import datetime
 
 from duly_core.gates.rules import Gate
 from duly_core.gates.rules import Kind as GateKind
+from duly_core.lambdas.patterns import EVERYTHING
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
@@ -42,7 +43,8 @@ def _paused(gate: Gate, parked: Counter[str]) -> FoundProblem:
         Severity.INFORMATION,
         gate.created_at,
         gate.name,
-        str(gate.gate_id),
+        # each cell has an id of its own for a gate on all lambdas, which is one problem
+        gate.name if gate.scope.pattern == EVERYTHING else str(gate.gate_id),
         lambdas=named | parked,
         at_least=parked.total() >= _MOST_PARKED,
         does={GateKind.DROP: "drops", GateKind.DELAY: "delays"}.get(gate.kind, "pauses"),

@@ -9,6 +9,7 @@ from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import FoundProblem, found
 
 _MOST_NAMED = 10
+_NO_NAMESPACE = "no namespace: none lives in it"
 
 
 def cells_away(
@@ -29,25 +30,42 @@ def cells_away(
     """
     problems = []
     for cell in sorted(directory.cells):
-        error = said.get(cell, "") or (f"cell {cell} does not answer" if cell in not_serving else "")
-        is_fenced = not error and cell in fenced
-        if is_fenced:
+        error = said.get(cell, "")
+        if error or cell in not_serving:
+            problems.append(cell_away(directory, cell, now, error))
+        elif cell in fenced:
             error = f"cell {cell} is fenced and refuses every write, for its move has not ended"
-        if error:
-            namespaces = namespaces_of(directory, cell)
-            severity = Severity.CRITICAL if namespaces else Severity.WARNING
-            problems.append(
-                found(
-                    Kind.CELL_AWAY,
-                    severity,
-                    now,
-                    cell,
-                    error=error,
-                    namespaces=namespaces or "no namespace: none lives in it",
-                    fenced="yes" if is_fenced else "",
-                )
-            )
+            problems.append(cell_away(directory, cell, now, error, fenced="yes"))
     return problems
+
+
+def cell_away(
+    directory: Directory, cell: str, now: datetime, error: str = "", *, fenced: str = ""
+) -> FoundProblem:
+    """Return the problem that a cell is away; `error` says why, and `fenced` is not empty if its move is to end."""
+    namespaces = namespaces_of(directory, cell)
+    return found(
+        Kind.CELL_AWAY,
+        Severity.CRITICAL if namespaces else Severity.WARNING,
+        now,
+        cell,
+        error=error or f"cell {cell} does not answer",
+        namespaces=namespaces or _NO_NAMESPACE,
+        fenced=fenced,
+    )
+
+
+def cell_late(directory: Directory, cell: str, now: datetime) -> FoundProblem:
+    """Return the problem that a cell did not answer one call: it may be slow only, and its tasks run."""
+    return found(
+        Kind.CELL_AWAY,
+        Severity.WARNING,
+        now,
+        cell,
+        error=f"cell {cell} did not answer this time",
+        namespaces=namespaces_of(directory, cell) or _NO_NAMESPACE,
+        late="yes",
+    )
 
 
 def namespaces_of(directory: Directory, cell: str) -> str:

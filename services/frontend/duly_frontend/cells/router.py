@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from duly_core.access.current import are_roles_known, current_access
+from duly_core.access.current import are_roles_known, current_access, restriction
 from duly_core.access.methods import ANSWERED_WITHOUT_ROLES
+from duly_core.access.roles import Action
 from duly_core.cells.directory import Directory
 from duly_core.errors import DulyError, InvalidRequestError, NotInCellError, TooMuchError
 from duly_core.lambdas.names import NAMESPACE_MARK
@@ -42,6 +43,7 @@ from duly_frontend.cells.routes import (
     WhereFound,
 )
 from duly_frontend.cells.services import METHODS
+from duly_frontend.cells.sums import note_away
 from duly_wire.v1 import task_pb2, watches_pb2
 
 _FEW = 20
@@ -52,6 +54,7 @@ _LOOK_WITHIN = 3.0
 """Seconds that a call waits for the directory: a cell that hangs must not hold up calls for others."""
 _TOGETHER = 0.02
 """Seconds that a watch waits for events of other cells, once one has some: a busy cell must not hide the others."""
+_LIST_PROBLEMS = "/duly.v1.ProblemService/ListProblems"
 _EXPLAIN = "/duly.v1.ExplainService/ExplainTask"
 _NOTHING_RUNS = "No task of a cell starts while it is away; `duly cells check` says more"
 _SCHEDULE = "/duly.v1.FrontendService/Schedule"
@@ -405,6 +408,9 @@ class Router:
         if failed:
             note_missing(context, failed)
         note_limits(answer, self._directory())
+        if failed and path == _LIST_PROBLEMS and restriction(Action.READ) is None:
+            late = [cell for cell in failed if cell in self.units and self.units[cell].is_serving]
+            note_away(request, answer, self._directory(), late)
         self._check_size("page_size", answer)
         return answer
 

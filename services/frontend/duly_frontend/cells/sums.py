@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from duly_core.problems.kinds import CAUSES_FIRST, Kind, Severity
+from duly_core.cells.directory import Directory
+from duly_core.problems.kinds import CAUSES_FIRST, Kind
 from duly_core.problems.problem import fingerprint_of
-from duly_core.problems.problem import found as problem_of
+from duly_frontend.cells.away import cell_away, cell_late
 from duly_frontend.cells.joining import cells as cells_of
 from duly_frontend.cells.joining import gates, instant, newest_report
 from duly_frontend.problems.wire import problem_to_wire
@@ -210,9 +211,6 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
                 rows[told.fingerprint].append(told)
             elif problem.kind in _OF_A_STORE:
                 rows[f"{problem.fingerprint} {cell}"].append(_of_cell(problem, cell))
-            elif problem.kind == problems_pb2.PROBLEM_KIND_PAUSED:
-                # each cell has its own id of a gate on all lambdas; two gates of one name differ in what they hold
-                rows[f"gate {problem.subject} {problem.text}"].append(problem)
             else:
                 rows[problem.fingerprint].append(problem)
     problems = sorted((_problem(group) for group in rows.values()), key=_badness)
@@ -234,11 +232,8 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
     return board
 
 
-def note_cells(request: Any, board: Any, answers: Mapping[str, Any], cells: Collection[str]) -> None:
-    """Say how each cell stands: one whose store does not answer, or that did not answer itself, is away.
-
-    The boards of others may not have found that yet. As a whole it is a problem at once.
-    """
+def note_cells(_request: Any, board: Any, answers: Mapping[str, Any], cells: Collection[str]) -> None:
+    """Say how each cell stands: one whose store does not answer, or that did not answer itself, is away."""
     for name in sorted(cells):
         answer = answers.get(name)
         if answer is None:
@@ -252,34 +247,31 @@ def note_cells(request: Any, board: Any, answers: Mapping[str, Any], cells: Coll
             problem_count=max(0, answer.problem_count - of_others),
             age=answer.age if answer.HasField("age") else None,
         )
-    is_narrowed = (
-        getattr(request, "lambda") or request.host or (request.kinds and _CELL_AWAY not in request.kinds)
-    )
-    if not is_narrowed and board.HasField("age"):
-        told = {each.subject for each in board.problems if each.kind == _CELL_AWAY}
-        for name in (each.name for each in board.cells if not each.is_answering):
-            if name not in told:
-                _add_cell_away(board, name)
 
 
-def _add_cell_away(board: Any, cell: str) -> None:
-    """Add that a cell has just stopped answering; what lives in it is not known here."""
+def note_away(request: Any, board: Any, directory: Directory, late: Collection[str]) -> None:
+    """Add cells that do not answer as problems: the boards of others may not have found that yet.
+
+    Args:
+        request: of the caller, who may read all lambdas.
+        board: as it was made of the answers of the other cells.
+        directory: which namespaces live in them.
+        late: cells that count as serving, and did not answer this call. They may be slow only.
+    """
+    if getattr(request, "lambda") or request.host or (request.kinds and _CELL_AWAY not in request.kinds):
+        return
+    if not board.HasField("age"):  # nobody has looked yet
+        return
     now = to_datetime(board.as_of) + to_timedelta(board.age)
-    away = problem_to_wire(
-        problem_of(
-            Kind.CELL_AWAY,
-            Severity.CRITICAL,
-            now,
-            cell,
-            error=f"cell {cell} does not answer",
-            namespaces="its namespaces",
-        ),
-        now,
-    )
-    away.cells[:] = [cell]
-    board.problems.insert(0, away)
-    board.problem_count += 1
-    board.status = problems_pb2.PROBLEM_STATUS_PROBLEMS
+    told = {each.subject for each in board.problems if each.kind == _CELL_AWAY}
+    for cell in sorted({each.name for each in board.cells if not each.is_answering} - told):
+        found = cell_late(directory, cell, now) if cell in late else cell_away(directory, cell, now)
+        away = problem_to_wire(found, now)
+        away.cells[:] = [cell]
+        board.problems.append(away)
+        board.problem_count += 1
+        board.status = problems_pb2.PROBLEM_STATUS_PROBLEMS
+    board.problems.sort(key=_badness)
 
 
 def _of_cell(problem: Any, cell: str) -> Any:

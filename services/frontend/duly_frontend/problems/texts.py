@@ -62,8 +62,9 @@ def _cell_away(problem: FoundProblem, _now: datetime) -> Said:
         if problem.values.get("fenced")
         else ()
     )
+    stand = f"tasks of {problem.values['namespaces']} stand, all others run"
     return Said(
-        f"{problem.values['error']}: tasks of {problem.values['namespaces']} stand, all others run",
+        f"{problem.values['error']}: {'if it is away, ' if problem.values.get('late') else ''}{stand}",
         (
             *ends,
             (_plain("cells", "check"), "shows what is wrong with it, and what helps"),
@@ -231,7 +232,10 @@ def _budget(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"{late} began {late_by} in the last {values['long']}: {rate}",
         (
-            (_plain("slo", first) if only else _plain("slo"), "shows what is promised, and what is left"),
+            (
+                _plain("slo", "show", first) if only else _plain("slo"),
+                "shows what is promised, and what is left",
+            ),
             (_plain("backlog", "show", *([first] if only else [])), "shows what is due, and who serves it"),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if only else _NOTHING,
@@ -252,7 +256,7 @@ def _late(problem: FoundProblem, now: datetime) -> Said:
             (_plain("backlog", "show", first), "shows what is due, and who serves it"),
             (_plain("explain", "TASK"), "says of one task why it waits"),
             (
-                _plain("slo", *([first] if problem.lambda_count == 1 else [])),
+                _plain("slo", *(["show", first] if problem.lambda_count == 1 else [])),
                 "shows what is promised, and what is left",
             ),
         ),
