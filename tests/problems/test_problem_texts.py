@@ -98,6 +98,13 @@ def test_each_kind_has_a_sentence_and_commands_that_exist(kind: Kind) -> None:
         assert purpose
 
 
+@pytest.mark.parametrize("kind", [Kind.LATE, Kind.BUDGET_BURNS], ids=lambda kind: kind.name)
+def test_a_lambda_that_is_named_like_a_verb_is_shown_and_not_changed(kind: Kind) -> None:
+    problem = replace(one(kind), lambdas={"reset": 3})
+
+    assert "duly slo show reset" in [line for line, _ in say(problem, NOW).commands]
+
+
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
 def test_a_problem_is_the_same_after_it_was_kept(kind: Kind) -> None:
     problem = one(kind)

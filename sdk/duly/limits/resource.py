@@ -132,7 +132,7 @@ class Resource:
     declared_version: str | None = None
     # The principal that set it, or whose declaration did; empty: nobody was asked who they are.
     set_by: str = ""
-    # The cells whose tasks may take units. Each has the whole capacity and rate, and `used` is the sum. None: the installation has no cells.
+    # The cells whose tasks may take units. Each has the whole capacity and rate, and `used` is the sum. Empty: the installation has no cells.
     cells: tuple[str, ...] = ()
 
     @classmethod

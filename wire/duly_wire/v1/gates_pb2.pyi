@@ -145,7 +145,7 @@ class Gate(_message.Message):
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The cells that have it: one on * is in all. Empty: the installation has no cells."""
+        """The cells that have it, of those that were asked: one on * is in all. Empty: the installation has no cells."""
 
     def __init__(
         self,
