@@ -31,6 +31,7 @@ from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.upkeep.retention import Retention
 from duly_frontend.cells import operators
+from duly_frontend.cells.late_changes import LateChanges
 from duly_wire import missing_cells
 from duly_wire.v1 import (
     access_pb2,
@@ -472,6 +473,38 @@ async def test_the_notes_of_a_cell_that_is_the_last_one_are_settled(first: Store
     assert await settle({"a": first}, 1)
     await _tidy(first)
     assert await _all_notes(first) == {SETTLED}
+
+
+async def test_a_quiet_round_reads_the_notes_of_each_cell_once_and_what_one_cell_has_not_settled_is_settled(
+    two_cells: TwoCells, first: Store, second: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Store] = []
+    moments = late_changes._moments
+
+    async def count(store: Store) -> Any:
+        reads.append(store)
+        return await moments(store)
+
+    monkeypatch.setattr(late_changes, "_moments", count)
+    stores = {"a": first, "b": second}
+    units: Any = {cell: _Cell(cell, store, asyncio.Event(), None) for cell, store in stores.items()}
+    rounds = LateChanges(units, stores, lambda: two_cells.directory)
+
+    async def reads_of_a_round() -> int:
+        reads.clear()
+        await rounds.run_once()
+        return len(reads)
+
+    assert await reads_of_a_round() == 2
+    await _set(first, STOP)
+    assert await reads_of_a_round() > 2
+    await rounds.run_once()
+    assert await _all_notes(second) == {("gates", "stop"), SETTLED}
+    assert await reads_of_a_round() == 2
+    async with second.connection() as connection:  # as if it had stopped answering just before it was told
+        await connection.execute("delete from operator_change where kind = 'settled'")
+    await rounds.run_once()
+    assert await _all_notes(second) == {("gates", "stop"), SETTLED}
 
 
 async def test_an_old_note_of_a_cell_that_was_restored_from_a_backup_is_no_news(

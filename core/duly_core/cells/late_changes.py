@@ -39,6 +39,8 @@ class CaughtUp:
     """By cell, what it did not get: it was refused, or changed meanwhile, or a cell did not answer."""
     is_whole: bool = True
     """Whether all cells answered, and nothing was changed meanwhile: else the next round should not be long in coming."""
+    is_settled: bool = False
+    """Whether there was nothing to bring and nothing to settle."""
 
 
 async def note_changes(stores: Sequence[Store], things: Iterable[Thing]) -> None:
@@ -65,12 +67,15 @@ async def catch_up(stores: Mapping[str, Store], *, has_turns: bool = False) -> C
         stores: by the name of the cell.
         has_turns: whether the caller has the turn of each cell. Else they are taken, if there is something to bring.
     """
-    known = await _look(stores)
+    looks = await _look(stores)
+    known = _unsettled(looks)
     if has_turns or all(not _lacking(known, cell) for cell in known):
-        return await _catch_up(stores, known)
+        done = await _catch_up(stores, known)
+        done.is_settled = not any(known.values()) and len({look.get(SETTLED) for look in looks.values()}) < 2
+        return done
     async with turns({cell: stores[cell] for cell in known}) as missed:
         those = {cell: stores[cell] for cell in known if cell not in missed}
-        done = await _catch_up(those, await _look(those))
+        done = await _catch_up(those, _unsettled(await _look(those)))
     for cell, reason in missed.items():
         log.info("changes wait for a cell", cell=cell, reason=str(reason))
     done.is_whole &= those.keys() == stores.keys()
@@ -132,7 +137,7 @@ def _unsettled(looks: Mapping[str, Moments]) -> dict[str, Moments]:
 
 
 async def _look(stores: Mapping[str, Store]) -> dict[str, Moments]:
-    """Return the changes that some cell may lack, by cell; those that do not answer are left out."""
+    """Return what is noted, by cell; those that do not answer are left out."""
     looks = await asyncio.gather(*(_moments(store) for store in stores.values()), return_exceptions=True)
     known: dict[str, Moments] = {}
     for cell, look in zip(stores, looks, strict=True):
@@ -141,7 +146,7 @@ async def _look(stores: Mapping[str, Store]) -> dict[str, Moments]:
         if isinstance(look, BaseException):
             raise look
         known[cell] = look
-    return _unsettled(known)
+    return known
 
 
 def _newest(known: Mapping[str, Moments]) -> dict[Thing, str]:

@@ -46,7 +46,7 @@ class LateChanges:
                     "a cell that was away does not take changes of operators", cell=cell, reasons=refused
                 )
         self._refused = done.refused
-        if done.is_whole and stores.keys() == directory.cells.keys():
+        if done.is_whole and not done.is_settled and stores.keys() == directory.cells.keys():
             await settle(stores, directory.version)
         return _EVERY if done.is_whole else _AGAIN
 
