@@ -104,6 +104,38 @@ async def test_pages_of_one_thing_say_its_cell_and_the_overview_how_each_stands(
     assert "Not shown: cell b: " in away.text
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/", "No task is due, waits or runs"),
+        ("/tasks", "No task matches"),
+        ("/lambdas", "No lambda is registered"),
+        ("/queues", "No queue with tasks matches"),
+        ("/dead-letters?by=task", "No dead letter matches"),
+        ("/gates", "No gate is in force"),
+        ("/gates", "No lambda has a breaker"),
+        ("/slo", "No lambda has an objective of its own"),
+        ("/sessions", "No session has a task that has not ended"),
+        ("/graphs", "No graph matches"),
+        ("/time-tables", "There is no time table"),
+        ("/hosts", "No host matches"),
+        ("/search?q=nothing", "Nothing was found"),
+    ],
+)
+async def test_a_list_without_rows_is_not_said_to_be_empty_of_a_cell_that_is_away(
+    channel_of_cells: grpc.aio.Channel, routed_cells: RoutedCells, tmp_path: Path, path: str, told: str
+) -> None:
+    async with browse(cast("Any", SimpleNamespace(address=f"unix:{tmp_path}/frontend"))) as browser:
+        whole = await browser.get(path)
+        await routed_cells.lines["b"].cut()
+        await serves(channel_of_cells, "b", expected=False)
+        without_b = await browser.get(path)
+
+    assert f'<p class="empty">{told}' in whole.text
+    assert f"{told} in the cells that answer" not in whole.text
+    assert f'<p class="empty">{told} in the cells that answer' in without_b.text
+
+
 async def test_gates_that_hit_a_lambda_are_listed_and_those_on_all_lambdas_have_all_cells(
     browser_of_cells: Browser, channel_of_cells: grpc.aio.Channel
 ) -> None:
