@@ -9,6 +9,7 @@ import pytest
 
 import duly
 from duly_core.config.live_sections import LiveSloSettings
+from duly_core.errors import StoreUnavailableError
 from duly_core.fleet.services import AS_HSC, AS_STORE_CONSUMER, list_services, reporting
 from duly_core.gates import store as store_gates
 from duly_core.lambdas.names import QueueKey
@@ -487,6 +488,32 @@ async def test_a_service_that_no_process_reports_is_critical_after_a_while(store
 
     assert (away.subject, away.severity) == ("hsc", ProblemSeverity.CRITICAL)
     assert away.text == "no HSC reports itself: no worker gets a task"
+
+
+async def test_a_service_is_not_away_until_it_could_report_to_a_store_that_is_back(
+    store, client, clock, monkeypatch
+):
+    passed = [0.0]
+    board = ProblemBoard(store, every=0 * SECOND, expected_services=(AS_HSC,), seconds=lambda: passed[0])
+    async with reporting(store, AS_HSC, "127.0.0.1:1"):
+        await until_reported(store)
+    await ran(store, "update service_instance set stopped = false")
+    assert await problems(board, client) == {}
+
+    async def lost(*_):
+        raise StoreUnavailableError("it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "run", lost)
+        with pytest.raises(StoreUnavailableError):
+            await board.run_once()
+    await clock.tick(9 * MINUTE)
+    passed[0] += 9 * 60
+    assert await problems(board, client) == {}
+
+    await clock.tick(2 * MINUTE)
+    passed[0] += 2 * 60
+    assert ProblemKind.SERVICE_AWAY in await problems(board, client)
 
 
 async def test_a_pool_whose_driver_fails_says_why(board, store, client):

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
@@ -12,6 +13,10 @@ from duly_core.process.wall_clock import LARGEST_SKEW
 
 _GRACE = timedelta(seconds=30)
 """Services that restart are away for less."""
+REPORTED_WITHIN = timedelta(seconds=90)
+"""After the return of a store: processes report to some stores each minute."""
+_ALIVE_WITHIN = timedelta(minutes=3)
+"""Three reports of such a process."""
 TOKENS_WITHIN = timedelta(days=7)
 _SOON = timedelta(days=2)
 _CERTIFICATES_WITHIN = timedelta(days=14)
@@ -20,21 +25,42 @@ SLOW = timedelta(milliseconds=500)
 _MOST = 50
 
 
+class Outage(NamedTuple):
+    """When the store did not answer: no process could report."""
+
+    since_at: datetime
+    until_at: datetime
+
+    def excuses(self, reported_at: datetime, now: datetime) -> bool:
+        """Whether a process that reported last at that time may not have been able to since."""
+        return (
+            self.since_at - _ALIVE_WITHIN < reported_at < self.until_at
+            and now - self.until_at < REPORTED_WITHIN
+        )
+
+
 async def services(
-    store: Store, now: datetime, expected: Collection[str], started_at: datetime
+    store: Store,
+    now: datetime,
+    expected: Collection[str],
+    started_at: datetime,
+    outage: Outage | None = None,
 ) -> tuple[list[FoundProblem], list[AboutHost]]:
     """Return a problem for each expected service of which no process reports itself; and processes whose clocks differ.
 
-    `started_at`: since when somebody looks, for services that were never seen.
+    `started_at`: since when somebody looks, for services that were never seen. `outage`: the last one of the store.
 
     Raises:
         StoreUnavailableError: ask again.
     """
     last: dict[str, AboutHost] = {}
     alive: set[str] = set()
+    silent: set[str] = set()
     skewed = []
     for service, _, host_name, state, reported_at, ahead in await store.run(PROBLEMS["services_seen"], {}):
         host = AboutHost("", host_name, service, reported_at, ahead)
+        if service not in last and state == "silent":
+            silent.add(service)
         last.setdefault(service, host)
         if state == "alive":
             alive.add(service)
@@ -44,6 +70,8 @@ async def services(
     for service in sorted({*expected} - alive):
         seen = last.get(service)
         since_at = started_at if seen is None or seen.reported_at is None else seen.reported_at
+        if outage is not None and service in silent and outage.excuses(since_at, now):
+            continue
         if now - since_at > _GRACE:
             hosts = [] if seen is None else [seen]
             away.append(found(Kind.SERVICE_AWAY, Severity.CRITICAL, since_at, service, hosts=hosts))

@@ -21,6 +21,8 @@ from duly_core.problems.failures import DeadLetterCauses, sessions_blocked
 from duly_core.problems.fleet import hosts_astray
 from duly_core.problems.holds import breakers_open, paused
 from duly_core.problems.installation import (
+    REPORTED_WITHIN,
+    Outage,
     certificate_expiring,
     pools_failing,
     services,
@@ -111,6 +113,10 @@ class ProblemBoard:
         self._started_at: datetime | None = None
         self._begun_at: datetime | None = None
         self._shown_at = seconds()
+        self._answered_at = seconds()
+        self._is_lost = False
+        self._outage: tuple[float, float] | None = None
+        """Since when and until when the store was away, in seconds."""
 
     async def run_once(self) -> timedelta:
         """Make a round; return how long to wait before the next.
@@ -122,6 +128,7 @@ class ProblemBoard:
         try:
             await self._compute()
         except StoreUnavailableError:
+            self._is_lost = True
             await self._show()
             raise
         await self._show()
@@ -131,6 +138,7 @@ class ProblemBoard:
 
     async def _compute(self) -> None:
         begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9, self._begun_at)
+        self._note_answer()
         if begun_at is None:
             return
         self._begun_at = begun_at
@@ -139,6 +147,23 @@ class ProblemBoard:
         await store_problems.publish(
             self._store, begun_at, found.problems, found.unread, has_others=found.has_others
         )
+
+    def _note_answer(self) -> None:
+        """Note that the store answers. One that is soon lost again counts as away since the first time."""
+        at = self._seconds()
+        if self._is_lost:
+            since, until = self._outage or (0.0, float("-inf"))
+            is_again = self._answered_at - until < REPORTED_WITHIN.total_seconds()
+            self._outage = (since if is_again else self._answered_at, at)
+        self._answered_at, self._is_lost = at, False
+
+    def _outage_at(self, now: datetime) -> Outage | None:
+        """Return the last outage by the store's clock."""
+        if self._outage is None:
+            return None
+        at = self._seconds()
+        since, until = (now - timedelta(seconds=at - each) for each in self._outage)
+        return Outage(since, until)
 
     async def _show_objectives(self) -> None:
         """Set the gauges of objectives, once a minute: alerts on metrics leave out lambdas with objectives of their own."""
@@ -197,7 +222,7 @@ class ProblemBoard:
         if len(held_back) < len(late.since):
             problems += await tried(find_late(store, late, held_back, now), [], *_OF_LATE_QUEUES)
         # the clocks of services are found with those of hosts
-        seen = services(store, now, self._expected, self._started_at or now)
+        seen = services(store, now, self._expected, self._started_at or now, self._outage_at(now))
         away, skewed = await tried(seen, ([], []), Kind.SERVICE_AWAY, Kind.CLOCKS_APART)
         explained = {host.host_id for each in problems if each.kind is Kind.NO_HOST for host in each.hosts}
         astray = hosts_astray(store, now, skewed, explained, has_hosts=signs.hosts)
