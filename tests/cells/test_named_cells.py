@@ -368,6 +368,16 @@ def test_a_gate_that_was_copied_to_a_cell_is_as_old_as_the_first_and_one_that_wa
     assert listed(gate(5, "y"), gate(80, "x"), gate(90, "x")) == (80, "x")
 
 
+def test_problems_are_as_of_the_cells_that_answer() -> None:
+    answers = {cell: problems_pb2.ListProblemsResponse() for cell in ("a", "b")}
+    answers["a"].as_of.FromSeconds(1_000)
+    answers["a"].age.FromSeconds(3)
+    answers["b"].as_of.FromSeconds(400)  # of its last board
+    board = merge("/duly.v1.ProblemService/ListProblems", problems_pb2.ListProblemsRequest(), answers)
+
+    assert (board.as_of.seconds, board.age.seconds) == (1_000, 3)
+
+
 def test_slots_of_hosts_that_report_to_each_cell_are_counted_once() -> None:
     answers = {cell: inspection_pb2.GetTrendsResponse() for cell in ("a", "b")}
     for cell, answer in answers.items():

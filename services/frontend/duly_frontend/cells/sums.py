@@ -190,7 +190,8 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
     """Return the problems of all cells, the worst first. One that several cells have is one row: of hosts, services, gates for all."""
     board = problems_pb2.ListProblemsResponse()
     found = answers.values()
-    oldest(found, "as_of", board)
+    # a cell that is away has the time of its last board, and no age
+    oldest([each for each in found if each.HasField("age")] or found, "as_of", board)
     board.is_stale = any(each.is_stale for each in found)
     if ages := [to_timedelta(each.age) for each in found if each.HasField("age")]:
         board.age.CopyFrom(to_duration(max(ages)))
