@@ -100,5 +100,5 @@ async def test_the_board_has_a_budget_that_burns_until_runs_start_on_time_again(
     await board.run_once()
 
     assert (problem.kind, problem.severity) == (ProblemKind.BUDGET_BURNS, ProblemSeverity.CRITICAL)
-    assert problem.commands[0].command == f"duly slo {LAMBDA}"
+    assert problem.commands[0].command == f"duly slo show {LAMBDA}"
     assert (await client.problems()).problems == ()
