@@ -6,7 +6,7 @@ from start_objective as objective
 order by objective.lambda
 
 -- name: owner_of_objective
--- The cell of a namespace, if it is another one: whoever was told to write here went by an older directory. No row in a sole store.
+-- The cell of a namespace, if it is another one: a caller that writes here went by an older directory. No row in a sole store.
 select directory.own_cell, owner.cell, directory.version
 from cell_directory as directory
 cross join lateral (
