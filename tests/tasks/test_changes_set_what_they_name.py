@@ -131,7 +131,7 @@ GATE = Thing(
     cleared={},
     defaults={},
     never_unset=frozenset({"kind", "scope.lambda", "delay"}),
-    not_settable=frozenset({"name", "owner", "created_at", "parked"}),
+    not_settable=frozenset({"name", "owner", "created_at", "parked", "cells"}),
 )
 BREAKER = Thing(
     method="GateService/PutBreaker",
@@ -157,7 +157,9 @@ BREAKER = Thing(
     cleared={},
     defaults={"minimum": 20, "window": duration(60), "pause": duration(30), "probes": 3},
     never_unset=frozenset({"failure_rate"}),
-    not_settable=frozenset({"lambda", "owner", "changed_at", "state", "state_since", "ended", "failed"}),
+    not_settable=frozenset(
+        {"lambda", "owner", "changed_at", "state", "state_since", "ended", "failed", "cell"}
+    ),
 )
 OBJECTIVE = Thing(
     method="ObjectiveService/PutObjective",
@@ -169,7 +171,7 @@ OBJECTIVE = Thing(
     cleared={},
     defaults={},
     never_unset=frozenset({"share", "start_within"}),
-    not_settable=frozenset({"lambda", "changed_at"}),
+    not_settable=frozenset({"lambda", "changed_at", "cell"}),
 )
 RESOURCE = Thing(
     method="LimitService/PutResource",
