@@ -210,6 +210,15 @@ def test_holidays_come_from_the_library():
     assert holidays_of("DE", 9999) == {}
 
 
+@pytest.mark.parametrize("language", ["", "de", "en_US"])
+def test_names_of_holidays_do_not_depend_on_the_locale_of_the_process(monkeypatch, language):
+    monkeypatch.delenv("LANG", raising=False)
+    monkeypatch.setenv("LANGUAGE", language)
+    holidays_of.cache_clear()
+
+    assert holidays_of("DE", 2026)[date(2026, 12, 25)] == "Christmas Day"
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [

@@ -18,6 +18,8 @@ MINUTES_OF_DAY = 24 * 60
 _HOURS = re.compile(r"([A-Z]{3})(?:-([A-Z]{3}))? (\d\d):(\d\d)-(\d\d):(\d\d)")
 _MOST_YEARS = 2_048
 """Years of holidays that are remembered, of all places."""
+_LANGUAGE = "en_US"
+"""Of names of holidays, where the library has it: the locale of a process must not decide."""
 
 Hours = tuple[tuple[tuple[int, int], ...], ...]
 """For each weekday, from Monday on, the spans of minutes that are open."""
@@ -130,9 +132,11 @@ def holidays_of(place: str, year: int) -> Mapping[date, str]:
     country, _, subdivision = place.partition("-")
     years = (year, year + 1)  # New Year's Day may be observed the year before
     if country in holidays.list_supported_financial(include_aliases=False):
-        found = holidays.financial_holidays(country, years=years)
+        found = holidays.financial_holidays(country, years=years, language=_LANGUAGE)
     else:
-        found = holidays.country_holidays(country, subdiv=subdivision or None, years=years)
+        found = holidays.country_holidays(
+            country, subdiv=subdivision or None, years=years, language=_LANGUAGE
+        )
     return {day: str(name) for day, name in found.items() if day.year == year}
 
 

@@ -142,14 +142,16 @@ class Supervised:
     async def stop(self, grace: timedelta) -> None:
         """Let the command end by itself, after SIGTERM; then kill all of it. Returns when nothing of it is left."""
         self._send(b"T")
+        ending = asyncio.create_task(self._ended.wait())
         try:
-            async with asyncio.timeout(grace.total_seconds()):
-                await self._ended.wait()
-        except TimeoutError:
-            pass
+            # not asyncio.timeout: before Python 3.11.4 it raises CancelledError in a task that was cancelled before
+            await asyncio.wait((ending,), timeout=grace.total_seconds())
+        except asyncio.CancelledError:
+            ending.cancel()
+            raise
         finally:
             self.kill()
-        await self._ended.wait()
+        await ending
 
     def kill(self) -> None:
         """Kill all of it."""
