@@ -226,14 +226,16 @@ class Instance(asyncio.SubprocessProtocol):
     async def _end(self, reason: str) -> None:
         """Let it end; then end it."""
         self.kill(reason, signal.SIGTERM)
+        ending = asyncio.create_task(self._ended.wait())
         try:
-            async with asyncio.timeout(_AFTER_SIGTERM):
-                await self._ended.wait()
-        except TimeoutError:
-            pass
+            # not asyncio.timeout: before Python 3.11.4 it raises CancelledError in a task that was cancelled before
+            await asyncio.wait((ending,), timeout=_AFTER_SIGTERM)
+        except asyncio.CancelledError:
+            ending.cancel()
+            raise
         finally:
             self.kill(reason)
-        await self._ended.wait()
+        await ending
 
     def _write(self, order: messages.Order) -> None:
         stdin = self._transport.get_pipe_transport(0)
